@@ -1,0 +1,88 @@
+"""Leading batch axes outside, one element inside: from arrays with batch axes in front to lanes and back."""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.errors import JaxikError
+from jaxik.lanes import lanes
+
+
+class Batch(NamedTuple):
+    """The leaves of some arguments, each with all batch axes folded into one leading axis, or with none.
+
+    Attributes:
+      shape: the common batch shape.
+      leaves: arrays of shape (prod(shape), *core) where mapped, else (*core).
+      mapped: for each leaf, whether it has the batch axis.
+    """
+
+    shape: tuple[int, ...]
+    leaves: list[Any]
+    mapped: list[bool]
+
+
+def fold(tree: Any, ranks: Any) -> Batch:
+    """Find the batch shape that the leaves of `tree` share by broadcasting, and fold it into one leading axis.
+
+    Args:
+      tree: pytree of arrays (*batch, *core); batch shapes broadcast against each other.
+      ranks: pytree of the same structure with the core rank of each leaf.
+
+    Raises:
+      JaxikError: if the batch shapes do not broadcast; names each leaf with its shape.
+    """
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    flat_ranks = jax.tree.leaves(ranks)
+    leaves = [x for _, x in paths]
+    shapes = [tuple(np.shape(x))[: max(np.ndim(x) - r, 0)] for x, r in zip(leaves, flat_ranks, strict=True)]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        given = ", ".join(
+            f"{jax.tree_util.keystr(path).lstrip('.')}: {tuple(np.shape(x))} of which batch {s}"
+            for (path, x), s in zip(paths, shapes, strict=True)
+            if s
+        )
+        raise JaxikError(
+            f"the leading batch axes do not broadcast: {given}. Give each array the same leading axes, or none"
+        ) from None
+    folded, mapped = [], []
+    for x, own in zip(leaves, shapes, strict=True):
+        core = tuple(np.shape(x))[len(own) :]
+        if math.prod(own) == 1 and math.prod(shape) != 1:
+            folded.append(jnp.reshape(x, core) if own else x)
+            mapped.append(False)
+        elif not shape:
+            folded.append(x)
+            mapped.append(False)
+        else:
+            folded.append(jnp.reshape(jnp.broadcast_to(x, (*shape, *core)), (math.prod(shape), *core)))
+            mapped.append(True)
+    return Batch(tuple(shape), folded, mapped)
+
+
+def over_batch(function: Callable[..., Any], args: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
+    """Apply a function of one element over the leading batch axes of its arguments.
+
+    Args:
+      function: takes `args` of one element, returns a pytree of arrays.
+      args: pytrees of arrays with leading batch axes that broadcast.
+      ranks: the core rank of every leaf of `args`.
+
+    Returns:
+      The outputs with the common batch axes in front.
+    """
+    batch = fold(args, ranks)
+    treedef = jax.tree.structure(args)
+    if not batch.shape:
+        return function(*args)
+    size = math.prod(batch.shape)
+    with_last = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(batch.leaves, batch.mapped, strict=True)]
+    mapped = jax.tree.unflatten(treedef, batch.mapped)
+    out = lanes(function, mapped, size)(*jax.tree.unflatten(treedef, with_last))
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0).reshape(*batch.shape, *x.shape[:-1]), out)

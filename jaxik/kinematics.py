@@ -1,0 +1,376 @@
+"""Forward kinematics, Jacobians and centres of mass of one configuration, for the joints that a plan needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+from jax import lax
+
+from jaxik import lie
+from jaxik.errors import JaxikError
+from jaxik.lie import Transform
+from jaxik.linalg import NOTHING, arrange
+from jaxik.pytree import leaf, pytree, static
+from jaxik.robot.plan import WORLD, Plan, subtree
+from jaxik.robot.topology import Frame, JointType
+
+if TYPE_CHECKING:
+    from jaxik.robot.model import Robot
+
+
+@pytree
+class Segments:
+    """What a plan needs of a robot's leaves, computed once for many configurations.
+
+    With S segments, H of them hinges, F frames and C subtrees:
+
+    Attributes:
+      rotation (S, 3, 3), position (S, 3): from the parent segment to the joint's anchor, at zero joint motion.
+      axis (S, 3): joint axis in the segment.
+      reference (S,): joint coordinate at which the joint's motion is zero; hinges and slides.
+      hinge_fixed, hinge_cosine, hinge_sine (H, 3, 3): the hinges' local rotation is their sum weighted with 1, cos, sin.
+      frame_rotation (F, 3, 3), frame_position (F, 3): from the carrying segment to the frame.
+      mass (C, S + 1), moment (C, S + 1, 3): mass carried by each segment and mass times centre in its axes; the
+        last entry is what is fixed to the world.
+    """
+
+    plan: Plan = static()
+    rotation: jax.Array = leaf(3)
+    position: jax.Array = leaf(2)
+    axis: jax.Array = leaf(2)
+    reference: jax.Array = leaf(1)
+    hinge_fixed: jax.Array = leaf(3)
+    hinge_cosine: jax.Array = leaf(3)
+    hinge_sine: jax.Array = leaf(3)
+    frame_rotation: jax.Array = leaf(3)
+    frame_position: jax.Array = leaf(2)
+    mass: jax.Array = leaf(2)
+    moment: jax.Array = leaf(3)
+
+
+@pytree
+class Kinematics:
+    """One evaluated configuration: what tasks and limits look at.
+
+    Attributes:
+      q (nq,): the configuration.
+      rotations (S, 3, 3), positions (S, 3): world pose of each segment.
+      angular, linear, anchors (3, nv): a unit rate of a degree of freedom moves a point x of the bodies behind it with
+        velocity `linear + angular x (x - anchor)`, in world axes; zero for degrees of freedom outside the plan.
+      frame_rotations (F, 3, 3), frame_positions (F, 3): world pose of each frame.
+    """
+
+    segments: Segments = leaf()
+    q: jax.Array = leaf(1)
+    rotations: jax.Array = leaf(3)
+    positions: jax.Array = leaf(2)
+    angular: jax.Array = leaf(2)
+    linear: jax.Array = leaf(2)
+    anchors: jax.Array = leaf(2)
+    frame_rotations: jax.Array = leaf(3)
+    frame_positions: jax.Array = leaf(2)
+
+    @property
+    def plan(self) -> Plan:
+        return self.segments.plan
+
+    @property
+    def nv(self) -> int:
+        return self.plan.topology.nv
+
+    def _place(self, frame: Frame) -> int:
+        if frame not in self.plan.frames:
+            raise JaxikError(f"{frame} was not announced: list it in the task's `frames`")
+        return self.plan.frames.index(frame)
+
+    def transform(self, frame: Frame) -> Transform:
+        """World pose of `frame` as a rotation matrix and a position."""
+        place = self._place(frame)
+        return Transform(self.frame_rotations[place], self.frame_positions[place])
+
+    def pose(self, frame: Frame) -> jaxlie.SE3:
+        """World pose of `frame`."""
+        return self.transform(frame).to_se3()
+
+    def jacobian_world_aligned(self, frame: Frame) -> tuple[jax.Array, jax.Array]:
+        """Linear velocity of the frame's origin and angular velocity, each (3, nv), in world axes."""
+        place = self._place(frame)
+        moved = self._moved_by(self.plan.frame_segments[place])
+        arm = self.frame_positions[place][:, None] - self.anchors
+        linear = self.linear + lie.cross(self.angular, arm)
+        if moved.all():
+            return linear, self.angular
+        mask = jnp.asarray(moved, self.q.dtype)
+        return linear * mask, self.angular * mask
+
+    def jacobian(self, frame: Frame) -> jax.Array:
+        """Body Jacobian (6, nv) of `frame`, linear first, in the frame's axes."""
+        back = self.transform(frame).rotation.T
+        linear, angular = self.jacobian_world_aligned(frame)
+        return jnp.concatenate([back @ linear, back @ angular])
+
+    def _moved_by(self, segment: int) -> np.ndarray:
+        """Which degrees of freedom move `segment`: (nv,) of bool."""
+        moved = np.zeros(self.nv, bool)
+        if segment != WORLD:
+            for s in self.plan.ancestors[segment]:
+                moved[list(self.plan.topology.joints[self.plan.joints[s]].v_indices)] = True
+        return moved
+
+    def center_of_mass(self, root: int) -> jax.Array:
+        """Centre of mass (3,) [m] of the subtree that starts at body `root`, in the world."""
+        mass, moment = self._moments(root)
+        return jnp.sum(moment, 0) / jnp.sum(mass)
+
+    def center_of_mass_jacobian(self, root: int) -> jax.Array:
+        """Jacobian (3, nv) of the centre of mass of the subtree that starts at body `root`."""
+        mass, moment = self._moments(root)
+        moves = np.stack([*(self._moved_by(s) for s in range(len(self.plan.joints))), self._moved_by(WORLD)], axis=1)
+        carries = jnp.asarray(moves, self.q.dtype)
+        moved_mass, moved_moment = carries @ mass, (carries @ moment).T
+        arm = moved_moment - moved_mass * self.anchors
+        return (moved_mass * self.linear + lie.cross(self.angular, arm)) / jnp.sum(mass)
+
+    def _moments(self, root: int) -> tuple[jax.Array, jax.Array]:
+        """Mass (S + 1,) and mass times centre (S + 1, 3) in the world, by segment, the world's own last."""
+        place = self.plan.subtrees.index(root)
+        mass, local = self.segments.mass[place], self.segments.moment[place]
+        world = mass[:-1, None] * self.positions + jnp.einsum("sij,sj->si", self.rotations, local[:-1])
+        return mass, jnp.concatenate([world, local[-1:]])
+
+
+def segments(robot: Robot, plan: Plan) -> Segments:
+    """The constants of `plan` for one robot."""
+    topology = plan.topology
+    dtype = robot.body_position.dtype
+    joints = [topology.joints[j] for j in plan.joints]
+    base_joint = [WORLD if s == WORLD else plan.joints[s] for s in plan.parents]
+    paths = [_bodies_between(plan, joint.body, base) for joint, base in zip(joints, base_joint, strict=True)]
+    fixed = _fixed_transforms(robot, paths, [_anchor(robot, b) for b in base_joint])
+    indices = np.array(plan.joints, int)
+    anchors, axis = robot.joint_anchor[indices], robot.joint_axis[indices]
+    if axis.shape[0]:
+        axis = axis / jnp.linalg.norm(axis, axis=1, keepdims=True)
+    rotation = fixed.rotation
+    position = fixed.position + jnp.einsum("sij,sj->si", rotation, anchors)
+
+    hinges = plan.of_type(JointType.HINGE)
+    base, along = arrange(rotation, hinges), arrange(axis, hinges)
+    parallel = along[:, :, None] * along[:, None, :]
+    eye = jnp.eye(3, dtype=dtype)
+    turn = jax.vmap(lie.skew)(along) if hinges else jnp.zeros((0, 3, 3), dtype)
+
+    carriers = [WORLD if s == WORLD else plan.joints[s] for s in plan.frame_segments]
+    frame_paths = [
+        _bodies_between(plan, topology.frame_body(f), c) for f, c in zip(plan.frames, carriers, strict=True)
+    ]
+    frames = _fixed_transforms(robot, frame_paths, [_anchor(robot, c) for c in carriers])
+    offsets = [_frame_offset(robot, f) for f in plan.frames]
+    frame_rotation = [r @ o.rotation for r, o in zip(frames.rotation, offsets, strict=True)]
+    frame_position = [
+        p + r @ o.position for r, p, o in zip(frames.rotation, frames.position, offsets, strict=True)
+    ]
+    mass, moment = _masses(robot, plan)
+    return Segments(
+        plan=plan,
+        rotation=rotation,
+        position=position,
+        axis=axis,
+        reference=robot.q_reference[np.array([j.q_index for j in joints], int)],
+        hinge_fixed=base @ parallel,
+        hinge_cosine=base @ (eye - parallel),
+        hinge_sine=base @ turn,
+        frame_rotation=jnp.stack(frame_rotation) if plan.frames else jnp.zeros((0, 3, 3), dtype),
+        frame_position=jnp.stack(frame_position) if plan.frames else jnp.zeros((0, 3), dtype),
+        mass=mass,
+        moment=moment,
+    )
+
+
+def _anchor(robot: Robot, joint: int) -> jax.Array:
+    return jnp.zeros(3, robot.body_position.dtype) if joint == WORLD else robot.joint_anchor[joint]
+
+
+def _bodies_between(plan: Plan, body: int, base: int) -> list[int]:
+    """Bodies passed on the way from joint `base` (or the world) to `body`, outermost first; `body` included."""
+    stop = 0 if base == WORLD else plan.topology.joints[base].body
+    path: list[int] = []
+    while body != stop:
+        path.insert(0, body)
+        body = plan.topology.body_parents[body]
+    return path
+
+
+def _fixed_transforms(robot: Robot, paths: list[list[int]], anchors: list[jax.Array]) -> Transform:
+    """From a segment (origin at its anchor) through the bodies of each path: rotations (n, 3, 3), positions (n, 3)."""
+    dtype = robot.body_position.dtype
+    if not paths:
+        return Transform(jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype))
+    rotations = jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion)
+    rotation = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (len(paths), 3, 3))
+    position = -jnp.stack(anchors)
+    for k in range(max(map(len, paths))):
+        # The world's own pose is the identity, and so fills the shorter paths.
+        bodies = np.array([path[k] if k < len(path) else 0 for path in paths])
+        position = position + jnp.einsum("sij,sj->si", rotation, robot.body_position[bodies])
+        rotation = rotation @ rotations[bodies]
+    return Transform(rotation, position)
+
+
+def _frame_offset(robot: Robot, frame: Frame) -> Transform:
+    dtype = robot.body_position.dtype
+    if frame.kind == "site":
+        return Transform(lie.quaternion_to_matrix(robot.site_quaternion[frame.index]), robot.site_position[frame.index])
+    if frame.kind == "geom":
+        return Transform(lie.quaternion_to_matrix(robot.geom_quaternion[frame.index]), robot.geom_position[frame.index])
+    return Transform(jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype))
+
+
+def _masses(robot: Robot, plan: Plan) -> tuple[jax.Array, jax.Array]:
+    count, dtype = len(plan.joints), robot.body_position.dtype
+    if not plan.subtrees:
+        return jnp.zeros((0, count + 1), dtype), jnp.zeros((0, count + 1, 3), dtype)
+    bodies = sorted({body for root in plan.subtrees for body in subtree(plan.topology, root)})
+    carriers = [plan.segment_of_body(body) for body in bodies]
+    joints = [WORLD if s == WORLD else plan.joints[s] for s in carriers]
+    paths = [_bodies_between(plan, body, joint) for body, joint in zip(bodies, joints, strict=True)]
+    fixed = _fixed_transforms(robot, paths, [_anchor(robot, j) for j in joints])
+    rows = np.array(bodies, int)
+    mass = robot.body_mass[rows]
+    center = fixed.position + jnp.einsum("sij,sj->si", fixed.rotation, robot.body_center[rows])
+    # belongs[c, s, b]: body b lies in subtree c and is carried by segment s.
+    belongs = np.zeros((len(plan.subtrees), count + 1, len(bodies)))
+    for c, root in enumerate(plan.subtrees):
+        inside = subtree(plan.topology, root)
+        for b, (body, segment) in enumerate(zip(bodies, carriers, strict=True)):
+            belongs[c, count if segment == WORLD else segment, b] = body in inside
+    member = jnp.asarray(belongs, dtype)
+    return member @ mass, member @ (mass[:, None] * center)
+
+
+def forward(constants: Segments, q: jax.Array) -> Kinematics:
+    """Evaluate one configuration (nq,)."""
+    plan = constants.plan
+    local_rotations, local_positions = _local_transforms(constants, q)
+    rotations, positions = _compose(plan, local_rotations, local_positions)
+    angular, linear, anchors = _motions(constants, rotations, positions)
+    frame_rotations, frame_positions = [], []
+    for i, s in enumerate(plan.frame_segments):
+        if s == WORLD:
+            frame_rotations.append(constants.frame_rotation[i])
+            frame_positions.append(constants.frame_position[i])
+        else:
+            frame_rotations.append(rotations[s] @ constants.frame_rotation[i])
+            frame_positions.append(positions[s] + rotations[s] @ constants.frame_position[i])
+    return Kinematics(
+        segments=constants,
+        q=q,
+        rotations=rotations,
+        positions=positions,
+        angular=angular,
+        linear=linear,
+        anchors=anchors,
+        frame_rotations=jnp.stack(frame_rotations) if plan.frames else jnp.zeros((0, 3, 3), q.dtype),
+        frame_positions=jnp.stack(frame_positions) if plan.frames else jnp.zeros((0, 3), q.dtype),
+    )
+
+
+def _local_transforms(constants: Segments, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """From each segment's parent to the segment: rotations (S, 3, 3), positions (S, 3)."""
+    plan = constants.plan
+    joints = [plan.topology.joints[j] for j in plan.joints]
+    hinges, slides = plan.of_type(JointType.HINGE), plan.of_type(JointType.SLIDE)
+    rotations, positions = [], []
+    if hinges:
+        angle = arrange(q, [joints[s].q_index for s in hinges]) - arrange(constants.reference, hinges)
+        cosine, sine = jnp.cos(angle)[:, None, None], jnp.sin(angle)[:, None, None]
+        rotations.append(constants.hinge_fixed + cosine * constants.hinge_cosine + sine * constants.hinge_sine)
+        positions.append(arrange(constants.position, hinges))
+    if slides:
+        shift = arrange(q, [joints[s].q_index for s in slides]) - arrange(constants.reference, slides)
+        base = arrange(constants.rotation, slides)
+        direction = jnp.einsum("sij,sj->si", base, arrange(constants.axis, slides))
+        rotations.append(base)
+        positions.append(arrange(constants.position, slides) + shift[:, None] * direction)
+    quaternions = plan.of_type(JointType.BALL, JointType.FREE)
+    for s in quaternions:
+        start = joints[s].q_index
+        if joints[s].type is JointType.BALL:
+            rotations.append((constants.rotation[s] @ lie.quaternion_to_matrix(q[start : start + 4]))[None])
+            positions.append(constants.position[s][None])
+        else:
+            rotations.append(lie.quaternion_to_matrix(q[start + 3 : start + 7])[None])
+            positions.append(q[start : start + 3][None])
+    stored = (*hinges, *slides, *quaternions)
+    if not stored:
+        return jnp.zeros((0, 3, 3), q.dtype), jnp.zeros((0, 3), q.dtype)
+    back = np.argsort(stored).tolist()
+    return arrange(jnp.concatenate(rotations), back), arrange(jnp.concatenate(positions), back)
+
+
+def _compose(plan: Plan, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """World poses of all segments from their local transforms."""
+
+    def step(parent: tuple[jax.Array, jax.Array], local: tuple[jax.Array, jax.Array]):  # noqa: ANN202
+        rotation = jnp.einsum("cij,cjk->cik", parent[0], local[0])
+        position = parent[1] + jnp.einsum("cij,cj->ci", parent[0], local[1])
+        return (rotation, position), (rotation, position)
+
+    done_rotations, done_positions = rotations[:0], positions[:0]
+    for group in plan.groups:
+        count = len(group.parents)
+        local = (
+            rotations[group.start : group.start + group.length * count].reshape(group.length, count, 3, 3),
+            positions[group.start : group.start + group.length * count].reshape(group.length, count, 3),
+        )
+        first = (local[0][0], local[1][0])
+        if any(parent != WORLD for parent in group.parents):
+            # A group hangs either on the world or on earlier chains, never on both: chains of one round do.
+            base = arrange(done_rotations, group.parents), arrange(done_positions, group.parents)
+            first, _ = step(base, first)
+        done_rotations = jnp.concatenate([done_rotations, first[0]])
+        done_positions = jnp.concatenate([done_positions, first[1]])
+        if group.length > 1:
+            _, (chain_rotations, chain_positions) = lax.scan(step, first, (local[0][1:], local[1][1:]))
+            done_rotations = jnp.concatenate([done_rotations, chain_rotations.reshape(-1, 3, 3)])
+            done_positions = jnp.concatenate([done_positions, chain_positions.reshape(-1, 3)])
+    return done_rotations, done_positions
+
+
+def _motions(
+    constants: Segments, rotations: jax.Array, positions: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """What a unit rate of each degree of freedom does: angular, linear, anchors, each (3, nv) in the world."""
+    plan = constants.plan
+    topology, dtype = plan.topology, positions.dtype
+    angular, linear, anchors, dofs = [], [], [], []
+    for joint_type in (JointType.HINGE, JointType.SLIDE):
+        members = plan.of_type(joint_type)
+        if members:
+            axis = jnp.einsum("sij,sj->is", arrange(rotations, members), arrange(constants.axis, members))
+            zero = jnp.zeros((3, len(members)), dtype)
+            turns = joint_type is JointType.HINGE
+            angular.append(axis if turns else zero)
+            linear.append(zero if turns else axis)
+            anchors.append(arrange(positions, members).T)
+            dofs += [topology.joints[plan.joints[s]].v_index for s in members]
+    for s in plan.of_type(JointType.BALL, JointType.FREE):
+        joint = topology.joints[plan.joints[s]]
+        zero, eye = jnp.zeros((3, 3), dtype), jnp.eye(3, dtype=dtype)
+        free = joint.type is JointType.FREE
+        # A free joint's linear rates are in world axes, its angular ones, like a ball's, in body axes.
+        angular += [zero, rotations[s]] if free else [rotations[s]]
+        linear += [eye, zero] if free else [zero]
+        anchors += [jnp.broadcast_to(positions[s][:, None], (3, joint.type.nv))]
+        dofs += joint.v_indices
+    place = dict(zip(dofs, range(len(dofs)), strict=True))
+    order = [place.get(dof, NOTHING) for dof in range(topology.nv)]
+    if not dofs:
+        nothing = jnp.zeros((3, topology.nv), dtype)
+        return nothing, nothing, nothing
+    parts = (jnp.concatenate(part, axis=1) for part in (angular, linear, anchors))
+    return tuple(arrange(part, order, axis=1) for part in parts)  # type: ignore[return-value]

@@ -1,0 +1,36 @@
+"""Small dense linear algebra for one element, in forms that map onto lanes."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+NOTHING = -1
+
+# More contiguous runs than this are left to one gather: each run is a slice and an operand of a concatenation.
+MAX_RUNS = 24
+
+
+def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
+    """Rows of `x` along `axis` in a static order, NOTHING giving zeros, by slices where they are contiguous."""
+    runs: list[list[int]] = []
+    for i in indices:
+        if runs and (i == runs[-1][-1] + 1 if i != NOTHING and runs[-1][-1] != NOTHING else i == runs[-1][-1]):
+            runs[-1].append(i)
+        else:
+            runs.append([i])
+    if len(runs) == 1 and runs[0][0] == 0 and len(runs[0]) == x.shape[axis]:
+        return x
+    if len(runs) > MAX_RUNS:
+        padded = jnp.concatenate([x, jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))], axis)
+        return jnp.take(padded, jnp.array([x.shape[axis] if i == NOTHING else i for i in indices]), axis=axis)
+    blocks = []
+    for run in runs:
+        if run[0] == NOTHING:
+            blocks.append(jnp.zeros((*x.shape[:axis], len(run), *x.shape[axis + 1 :]), x.dtype))
+        else:
+            blocks.append(lax.slice_in_dim(x, run[0], run[-1] + 1, axis=axis))
+    if not blocks:
+        return jnp.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
+    return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis)

@@ -1,0 +1,181 @@
+"""The configuration space: adding a tangent, taking differences, sampling and limits, for one configuration.
+
+A tangent has nv entries in MuJoCo's convention: a free joint's are the world linear and then the body angular ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik import lie
+from jaxik.linalg import NOTHING, arrange
+from jaxik.robot.topology import JointType, Topology
+
+if TYPE_CHECKING:
+    from jaxik.robot.model import Robot
+
+
+def _quaternions(topology: Topology) -> list[tuple[int, int]]:
+    """(index in q, index in the tangent) of every quaternion and its angular rates."""
+    places = []
+    for joint in topology.joints:
+        if joint.type is JointType.BALL:
+            places.append((joint.q_index, joint.v_index))
+        elif joint.type is JointType.FREE:
+            places.append((joint.q_index + 3, joint.v_index + 3))
+    return places
+
+
+def _vector_part(topology: Topology) -> tuple[list[int], list[int]]:
+    """Indices in q and in the tangent of the coordinates that simply add: hinges, slides and free positions."""
+    in_q, in_v = [], []
+    for joint in topology.joints:
+        count = {JointType.FREE: 3, JointType.BALL: 0}.get(joint.type, 1)
+        in_q += range(joint.q_index, joint.q_index + count)
+        in_v += range(joint.v_index, joint.v_index + count)
+    return in_q, in_v
+
+
+def integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
+    """The configuration (nq,) reached from `q` (nq,) along the tangent `dq` (nv,); quaternions come out normalised."""
+    quaternions = _quaternions(topology)
+    if not quaternions:
+        return q + dq
+    in_q, in_v = _vector_part(topology)
+    parts = [arrange(q, in_q) + arrange(dq, in_v)]
+    stored = list(in_q)
+    for at, rate in quaternions:
+        turned = lie.quaternion_product(lie.normalized(q[at : at + 4]), lie.exp_quaternion(dq[rate : rate + 3]))
+        parts.append(lie.normalized(turned))
+        stored += range(at, at + 4)
+    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+
+
+def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
+    """The shortest tangent (nv,) with `integrate(q_from, tangent) = q_to`."""
+    quaternions = _quaternions(topology)
+    if not quaternions:
+        return q_to - q_from
+    in_q, in_v = _vector_part(topology)
+    parts = [arrange(q_to, in_q) - arrange(q_from, in_q)]
+    stored = list(in_v)
+    for at, rate in quaternions:
+        parts.append(lie.quaternion_difference(q_from[at : at + 4], q_to[at : at + 4]))
+        stored += range(rate, rate + 3)
+    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+
+
+def tangent_bounds(robot: Robot) -> tuple[jax.Array, jax.Array]:
+    """Limits of the coordinates behind each degree of freedom (nv,): infinite but for hinges and slides."""
+    topology = robot.topology
+    place = {topology.joints[j].v_index: j for j in topology.scalar_joints}
+    order = [place.get(dof, NOTHING) for dof in range(topology.nv)]
+    scalar = jnp.asarray([i != NOTHING for i in order])
+    lower = jnp.where(scalar, arrange(robot.limit_lower, order), -jnp.inf)
+    upper = jnp.where(scalar, arrange(robot.limit_upper, order), jnp.inf)
+    return lower, upper
+
+
+def scalar_coordinates(topology: Topology, q: jax.Array) -> jax.Array:
+    """For each degree of freedom its coordinate (nv,): zero but for hinges and slides."""
+    place = {topology.joints[j].v_index: topology.joints[j].q_index for j in topology.scalar_joints}
+    return arrange(q, [place.get(dof, NOTHING) for dof in range(topology.nv)])
+
+
+def ball_angle(quaternion: jax.Array) -> jax.Array:
+    """Total angle [rad] in [0, pi] of a ball joint."""
+    q = lie.normalized(quaternion)
+    return jnp.linalg.norm(lie.log_quaternion(jnp.where(q[0] < 0, -q, q)))
+
+
+def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:
+    """By how much each joint is outside its limits (njoint,) [rad or m]; zero inside and for free joints."""
+    topology = robot.topology
+    parts, stored = [], []
+    if topology.scalar_joints:
+        joints = list(topology.scalar_joints)
+        value = arrange(q, [topology.joints[j].q_index for j in joints])
+        lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+        parts.append(jnp.maximum(jnp.maximum(lower - value, value - upper), 0))
+        stored += joints
+    for j in topology.ball_joints:
+        start = topology.joints[j].q_index
+        parts.append(jnp.maximum(ball_angle(q[start : start + 4]) - robot.limit_upper[j], 0)[None])
+        stored.append(j)
+    for j in topology.free_joints:
+        parts.append(jnp.zeros(1, q.dtype))
+        stored.append(j)
+    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist()) if parts else jnp.zeros(0, q.dtype)
+
+
+def clamp(robot: Robot, q: jax.Array) -> jax.Array:
+    """The nearest configuration (nq,) inside the limits; quaternions come out normalised."""
+    topology = robot.topology
+    joints = list(topology.scalar_joints)
+    in_q = [topology.joints[j].q_index for j in joints]
+    parts = [jnp.clip(arrange(q, in_q), arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints))]
+    stored = list(in_q)
+    for j in topology.ball_joints:
+        start = topology.joints[j].q_index
+        parts.append(_clamp_ball(q[start : start + 4], robot.limit_upper[j]))
+        stored += range(start, start + 4)
+    for j in topology.free_joints:
+        start = topology.joints[j].q_index
+        parts += [q[start : start + 3], lie.normalized(q[start + 3 : start + 7])]
+        stored += range(start, start + 7)
+    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+
+
+def _clamp_ball(quaternion: jax.Array, limit: jax.Array) -> jax.Array:
+    q = lie.normalized(quaternion)
+    q = jnp.where(q[0] < 0, -q, q)
+    rotation = lie.log_quaternion(q)
+    square = jnp.sum(rotation * rotation)
+    outside = square > limit * limit
+    angle = jnp.sqrt(jnp.where(outside, square, 1.0))
+    # An unlimited ball has an infinite limit, and is never outside.
+    shrink = jnp.where(outside, jnp.where(outside, limit, 0.0) / angle, 1.0)
+    return jnp.where(outside, lie.exp_quaternion(rotation * shrink), lie.normalized(quaternion))
+
+
+def sample(robot: Robot, key: jax.Array, box: jax.Array) -> jax.Array:
+    """A random configuration (nq,): uniform within limits, in (-pi, pi] for hinges without, uniform on SO(3) for ball
+    and free rotations (limited balls uniform in axis and angle), in [-box, box] for slides without limits and for free
+    positions."""
+    topology = robot.topology
+    dtype = robot.q_home.dtype
+    joints = list(topology.scalar_joints)
+    uniform_key, rotation_key, position_key = jax.random.split(key, 3)
+    hinge = jnp.asarray([topology.joints[j].type is JointType.HINGE for j in joints], bool)
+    reach = jnp.where(hinge, jnp.pi, box).astype(dtype)
+    lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+    low = jnp.where(jnp.isfinite(lower), lower, jnp.where(jnp.isfinite(upper), upper - 2 * reach, -reach))
+    high = jnp.where(jnp.isfinite(upper), upper, jnp.where(jnp.isfinite(lower), lower + 2 * reach, reach))
+    # 1 - u lies in (0, 1], so a full turn is (-pi, pi].
+    share = 1 - jax.random.uniform(uniform_key, (len(joints),), dtype)
+    parts = [jnp.clip(low + share * (high - low), low, high)]
+    stored = [topology.joints[j].q_index for j in joints]
+    for j in (*topology.ball_joints, *topology.free_joints):
+        start = topology.joints[j].q_index
+        quaternion = lie.normalized(jax.random.normal(jax.random.fold_in(rotation_key, j), (4,), dtype))
+        if topology.joints[j].type is JointType.FREE:
+            parts.append(jax.random.uniform(jax.random.fold_in(position_key, j), (3,), dtype, -box, box))
+            stored += range(start, start + 3)
+            start += 3
+        else:
+            quaternion = _limited_ball(quaternion, robot.limit_upper[j], jax.random.fold_in(position_key, j))
+        parts.append(quaternion)
+        stored += range(start, start + 4)
+    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+
+
+def _limited_ball(quaternion: jax.Array, limit: jax.Array, key: jax.Array) -> jax.Array:
+    """A rotation about the given one's axis by an angle uniform in [0, limit]; the given one if unlimited."""
+    axis = lie.normalized(quaternion[1:])
+    limited = limit < jnp.pi
+    angle = jax.random.uniform(key, (), quaternion.dtype) * jnp.where(limited, limit, jnp.pi)
+    return jnp.where(limited, lie.exp_quaternion(angle * axis), quaternion)

@@ -1,0 +1,1 @@
+"""Robots: reading models, and the pytree that they become."""

@@ -1,0 +1,423 @@
+"""The robot: a pytree of lengths, axes, limits and masses over a static topology."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+
+from jaxik import kinematics, lie, manifold
+from jaxik.batching import fold, over_batch
+from jaxik.errors import JaxikError, unknown_name
+from jaxik.lie import Transform
+from jaxik.pytree import core_ranks, leaf, pytree, static
+from jaxik.robot.plan import Plan, plan, subtree
+from jaxik.kinematics import Kinematics
+from jaxik.robot.topology import Frame, Topology, intern
+
+@pytree
+class Robot:
+    """A robot: static topology, and leaves that may be batched, differentiated and replaced.
+
+    Every leaf may have leading batch axes: a thousand robots with different link lengths are one `Robot`. The dtype of
+    the configuration decides: leaves are cast to it at use.
+
+    Attributes:
+      topology: bodies, joints and frames by name.
+      body_position (nbody, 3) [m], body_quaternion (nbody, 4) wxyz: pose of each body in its parent, at zero joint
+        motion; of a mocap body in the world.
+      body_mass (nbody,) [kg], body_center (nbody, 3) [m]: mass and centre of mass in the body's axes.
+      joint_anchor (njoint, 3) [m], joint_axis (njoint, 3): in the body's axes.
+      limit_lower, limit_upper (njoint,) [rad or m]: infinite where there is none; a ball's upper limit is its total
+        angle; a free joint has none.
+      velocity_limit (nv,) [rad/s or m/s]: infinite where none is known.
+      q_reference (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
+      q_home (nq,): the keyframe "home", else `q_reference` moved inside the limits.
+      keyframes (nkey, nq): named configurations of the model.
+      site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
+      coupling_coefficients (ncoupling, 5): polynomial of each joint coupling, constant first.
+    """
+
+    topology: Topology = static()
+    body_position: jax.Array = leaf(2)
+    body_quaternion: jax.Array = leaf(2)
+    body_mass: jax.Array = leaf(1)
+    body_center: jax.Array = leaf(2)
+    joint_anchor: jax.Array = leaf(2)
+    joint_axis: jax.Array = leaf(2)
+    limit_lower: jax.Array = leaf(1)
+    limit_upper: jax.Array = leaf(1)
+    velocity_limit: jax.Array = leaf(1)
+    q_reference: jax.Array = leaf(1)
+    q_home: jax.Array = leaf(1)
+    keyframes: jax.Array = leaf(2)
+    site_position: jax.Array = leaf(2)
+    site_quaternion: jax.Array = leaf(2)
+    geom_position: jax.Array = leaf(2)
+    geom_quaternion: jax.Array = leaf(2)
+    coupling_coefficients: jax.Array = leaf(2)
+
+    # --- names and sizes ---------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.topology.name
+
+    @property
+    def nq(self) -> int:
+        """Length of a configuration."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Degrees of freedom: length of a tangent."""
+        return self.topology.nv
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        return self.topology.joint_names
+
+    @property
+    def frame_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of all frames, by kind."""
+        return {
+            "site": tuple(n for n, _ in self.topology.sites if n),
+            "body": self.topology.body_names,
+            "geom": tuple(n for n, _ in self.topology.geoms if n),
+        }
+
+    def frame(self, name: str | Frame, kind: str | None = None) -> Frame:
+        """The site, body or geom of that name; `kind` says which where a name is ambiguous.
+
+        Raises:
+          UnknownNameError: if there is none; lists the near names.
+          JaxikError: if several kinds have the name and `kind` is not given.
+        """
+        if isinstance(name, Frame):
+            self.topology.frame_body(name)
+            return name
+        return self.topology.frame(name, kind)
+
+    def q_indices(self, joint: str) -> tuple[int, ...]:
+        """Where the coordinates of a joint stand in a configuration: 1, 4 (ball) or 7 (free) of them."""
+        return self.topology.joints[self.topology.joint_index(joint)].q_indices
+
+    def v_indices(self, joint: str) -> tuple[int, ...]:
+        """Where the degrees of freedom of a joint stand in a tangent: 1, 3 (ball) or 6 (free) of them."""
+        return self.topology.joints[self.topology.joint_index(joint)].v_indices
+
+    def keyframe(self, name: str) -> jax.Array:
+        """The model's named configuration (nq,)."""
+        if name not in self.topology.keyframes:
+            raise unknown_name("keyframe", name, self.topology.keyframes)
+        return self.keyframes[..., self.topology.keyframes.index(name), :]
+
+    # --- configurations ----------------------------------------------------------------------------------------
+
+    def configuration(self, values: Mapping[str, Any], base: Any = None) -> jax.Array:
+        """A configuration (*batch, nq) from values by joint name.
+
+        Args:
+          values: joint name to coordinate: (*batch) or (*batch, 1) for hinges and slides [rad or m], (*batch, 4) wxyz
+            for balls, (*batch, 7) position and wxyz for free joints.
+          base: configuration (*batch, nq) that gives the other joints; `q_home` by default.
+
+        Raises:
+          UnknownNameError: if there is no such joint.
+          JaxikError: if a value has a wrong shape.
+        """
+        q = jnp.asarray(self.q_home if base is None else base)
+        pieces = []
+        for name, value in values.items():
+            joint = self.topology.joints[self.topology.joint_index(name)]
+            value = jnp.asarray(value, q.dtype)
+            if joint.type.nq == 1 and (value.ndim == 0 or value.shape[-1] != 1 or value.ndim <= q.ndim - 1):
+                value = value[..., None]
+            if value.shape[-1:] != (joint.type.nq,):
+                raise JaxikError(
+                    f"joint {name!r} is a {joint.type.name.lower()} joint with {joint.type.nq} coordinates, "
+                    f"but its value has shape {value.shape}"
+                )
+            pieces.append((joint.q_index, value))
+        batch = np.broadcast_shapes(q.shape[:-1], *(value.shape[:-1] for _, value in pieces))
+        q = jnp.broadcast_to(q, (*batch, self.nq))
+        for start, value in pieces:
+            q = q.at[..., start : start + value.shape[-1]].set(value)
+        return q
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] | int = (), *, box: float = 1.0) -> jax.Array:
+        """Random configurations (*shape, nq).
+
+        Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
+        balls uniform in axis and angle; slides without limits and free positions in [-box, box] [m].
+        """
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        batch = fold(self, core_ranks(self))
+        shape = np.broadcast_shapes(shape, batch.shape)
+        if not shape:
+            return manifold.sample(self, key, jnp.asarray(box, self.q_home.dtype))
+        keys = jax.random.split(key, int(np.prod(shape)))
+        leaves = [
+            jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
+            if mapped
+            else x
+            for x, mapped in zip(batch.leaves, batch.mapped, strict=True)
+        ]
+        robots = jax.tree.unflatten(jax.tree.structure(self), leaves)
+        axes = jax.tree.unflatten(jax.tree.structure(self), [0 if mapped else None for mapped in batch.mapped])
+        draw = jax.vmap(manifold.sample, in_axes=(axes, 0, None))
+        return draw(robots, keys, jnp.asarray(box, self.q_home.dtype)).reshape(*shape, self.nq)
+
+    def integrate(self, q: jax.Array, dq: jax.Array) -> jax.Array:
+        """The configuration (*batch, nq) reached from `q` (*batch, nq) along the tangent `dq` (*batch, nv).
+
+        A free joint's tangent is MuJoCo's: world linear, then body angular. Quaternions come out normalised.
+        """
+        q, dq = self._configuration(q), self._tangent(dq, "dq")
+        return _integrate(self.topology, q, dq)
+
+    def difference(self, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
+        """The shortest tangent (*batch, nv) with `integrate(q_from, tangent) = q_to`."""
+        q_from, q_to = self._configuration(q_from), self._configuration(q_to)
+        return _difference(self.topology, q_from, q_to)
+
+    def clamp(self, q: jax.Array) -> jax.Array:
+        """The nearest configuration (*batch, nq) inside the limits."""
+        return _over_batch(_clamp, None, self, self._configuration(q))
+
+    def limit_excess(self, q: jax.Array) -> jax.Array:
+        """By how much each joint is outside its limits: (*batch, njoint) [rad or m], zero inside."""
+        return _over_batch(_limit_excess, None, self, self._configuration(q))
+
+    def check_limits(self, q: jax.Array, tolerance: float = 0.0) -> jax.Array:
+        """Whether all joints are inside their limits, up to `tolerance` [rad or m]: (*batch,) of bool.
+
+        A ball joint's total angle is only computed to about 1e-6 rad in float32: give a tolerance there.
+        """
+        return jnp.all(self.limit_excess(q) <= tolerance, axis=-1)
+
+    # --- kinematics --------------------------------------------------------------------------------------------
+
+    def forward(self, q: jax.Array) -> jaxlie.SE3:
+        """World poses of all bodies, with batch axes (*batch, nbody), in the order of `topology.body_names`."""
+        frames = tuple(Frame("body", i) for i in range(len(self.topology.body_names)))
+        return self._frame_poses(q, frames)
+
+    def frame_pose(self, q: jax.Array, frame: Frame | str) -> jaxlie.SE3:
+        """World pose of a frame, with batch axes (*batch,), at configurations `q` (*batch, nq)."""
+        poses = self._frame_poses(q, (self.frame(frame),))
+        return jaxlie.SE3(poses.wxyz_xyz[..., 0, :])
+
+    def _frame_poses(self, q: jax.Array, frames: tuple[Frame, ...]) -> jaxlie.SE3:
+        return jaxlie.SE3(_over_batch(_poses, plan(self.topology, frames), self, self._configuration(q)))
+
+    def frame_jacobian(self, q: jax.Array, frame: Frame | str, reference: str = "body") -> jax.Array:
+        """Jacobian (*batch, 6, nv) of a frame, linear rows first.
+
+        Args:
+          q: configurations (*batch, nq).
+          frame: the frame, or its name.
+          reference: "body": twist of the frame in its own axes; "world_aligned": velocity of the frame's origin and
+            angular velocity in world axes (MuJoCo's `mj_jac*`); "world": spatial twist, at the world's origin.
+
+        Raises:
+          JaxikError: if the reference is none of these.
+        """
+        frame = self.frame(frame)
+        if reference not in REFERENCES:
+            raise JaxikError(f"reference is one of {', '.join(REFERENCES)}, not {reference!r}")
+        return _over_batch(REFERENCES[reference], plan(self.topology, (frame,)), self, self._configuration(q))
+
+    def center_of_mass(self, q: jax.Array, body: str | None = None) -> jax.Array:
+        """Centre of mass (*batch, 3) [m] in the world of the whole robot, or of the subtree that starts at `body`."""
+        return _over_batch(_center_of_mass, self._mass_plan(body), self, self._configuration(q))
+
+    def center_of_mass_jacobian(self, q: jax.Array, body: str | None = None) -> jax.Array:
+        """Jacobian (*batch, 3, nv) of `center_of_mass`."""
+        return _over_batch(_center_of_mass_jacobian, self._mass_plan(body), self, self._configuration(q))
+
+    def _mass_plan(self, body: str | None) -> Plan:
+        root = 0 if body is None else self.topology.body_index(body)
+        mass = self.body_mass
+        if not isinstance(mass, jax.core.Tracer):
+            inside = np.asarray(mass)[..., list(subtree(self.topology, root))]
+            if not (inside.sum(-1) > 0).all():
+                raise JaxikError(f"{self.topology.body_names[root]!r} of {self.name} has no mass: no centre of mass")
+        return plan(self.topology, (), (root,))
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def with_frame(self, name: str, body: str | Frame, pose: jaxlie.SE3) -> Robot:
+        """A robot with one more site: a tool point or grasp frame, fixed to `body` at `pose` in its axes.
+
+        Raises:
+          JaxikError: if a site has that name already.
+          UnknownNameError: if there is no such body.
+        """
+        if name in self.frame_names["site"]:
+            raise JaxikError(f"{self.name} has a site {name!r} already: choose another name")
+        index = body.index if isinstance(body, Frame) and body.kind == "body" else self.topology.body_index(str(body))
+        fields = {f.name: getattr(self.topology, f.name) for f in dataclasses.fields(Topology)}
+        fields["sites"] = (*self.topology.sites, (name, index))
+        parameters = jnp.asarray(pose.wxyz_xyz, self.site_position.dtype)
+
+        def append(stack: jax.Array, row: jax.Array) -> jax.Array:
+            batch = np.broadcast_shapes(stack.shape[:-2], row.shape[:-1])
+            stack = jnp.broadcast_to(stack, (*batch, *stack.shape[-2:]))
+            return jnp.concatenate([stack, jnp.broadcast_to(row, (*batch, row.shape[-1]))[..., None, :]], axis=-2)
+
+        return dataclasses.replace(
+            self,
+            topology=intern(*fields.values()),
+            site_position=append(self.site_position, parameters[..., 4:]),
+            site_quaternion=append(self.site_quaternion, parameters[..., :4]),
+        )
+
+    def with_base(self, pose: jaxlie.SE3) -> Robot:
+        """The robot mounted at `pose` in the world: all bodies that hang on the world move with it.
+
+        Mocap bodies, whose poses are set from outside, and frames fixed to the world itself stay.
+
+        Raises:
+          JaxikError: if the robot has a free base, whose pose is part of the configuration.
+        """
+        topology = self.topology
+        if any(topology.body_parents[topology.joints[j].body] == 0 for j in topology.free_joints):
+            raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
+        roots = [
+            body
+            for body, parent in enumerate(topology.body_parents)
+            if body and parent == 0 and body not in topology.mocap_bodies
+        ]
+        pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, self.body_position.dtype)[..., None, :])
+        placed = jnp.concatenate([self.body_quaternion, self.body_position], axis=-1)[..., np.array(roots), :]
+        moved = (pose @ jaxlie.SE3(placed)).wxyz_xyz
+        batch = moved.shape[:-2]
+        position = jnp.broadcast_to(self.body_position, (*batch, *self.body_position.shape[-2:]))
+        quaternion = jnp.broadcast_to(self.body_quaternion, (*batch, *self.body_quaternion.shape[-2:]))
+        return dataclasses.replace(
+            self,
+            body_position=position.at[..., np.array(roots), :].set(moved[..., 4:]),
+            body_quaternion=quaternion.at[..., np.array(roots), :].set(moved[..., :4]),
+        )
+
+    def astype(self, dtype: Any) -> Robot:
+        """All leaves cast to `dtype`; limits are rounded inward, so what is inside them stays inside in float64."""
+        dtype = jnp.dtype(dtype)
+        if self.limit_lower.dtype == dtype and self.body_position.dtype == dtype:
+            return self
+        robot = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+        lower, upper = round_inward(self.limit_lower, self.limit_upper, dtype)
+        return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
+
+    def _configuration(self, q: Any) -> jax.Array:
+        return _vector(q, self.nq, f"a configuration of {self.name}", "nq", self.q_home.dtype)
+
+    def _tangent(self, v: Any, name: str) -> jax.Array:
+        return _vector(v, self.nv, f"{name}, a tangent of {self.name},", "nv", self.q_home.dtype)
+
+    def __repr__(self) -> str:
+        kinds = [joint.type.name.lower() for joint in self.topology.joints]
+        counts = ", ".join(f"{kinds.count(k)} {k}" for k in ("free", "ball", "slide", "hinge") if k in kinds)
+        sites = [n for n, _ in self.topology.sites if n]
+        shown = ", ".join(sites[:6]) + (", ..." if len(sites) > 6 else "")
+        batch = np.shape(self.q_home)[:-1]
+        return (
+            f"Robot({self.name}: {self.nv} degrees of freedom in {len(kinds)} joints ({counts or 'none'}), "
+            f"{len(self.topology.body_names) - 1} bodies, sites: {shown or 'none'}"
+            + (f", batch {batch}" if batch else "")
+            + ")"
+        )
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _over_batch(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
+    robot = robot.astype(q.dtype)
+    return over_batch(lambda robot, q: function(robot, evaluation, q), (robot, q), (core_ranks(robot), 1))
+
+
+@partial(jax.jit, static_argnums=0)
+def _integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
+    return over_batch(lambda q, dq: manifold.integrate(topology, q, dq), (q, dq), (1, 1))
+
+
+@partial(jax.jit, static_argnums=0)
+def _difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
+    return over_batch(lambda a, b: manifold.difference(topology, a, b), (q_from, q_to), (1, 1))
+
+
+def _clamp(robot: Robot, _: None, q: jax.Array) -> jax.Array:
+    return manifold.clamp(robot, q)
+
+
+def _limit_excess(robot: Robot, _: None, q: jax.Array) -> jax.Array:
+    return manifold.limit_excess(robot, q)
+
+
+def _evaluate(robot: Robot, evaluation: Plan, q: jax.Array) -> Kinematics:
+    return kinematics.forward(kinematics.segments(robot, evaluation), q)
+
+
+def _poses(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    kin = _evaluate(robot, evaluation, q)
+    return jax.vmap(lambda r, p: Transform(r, p).to_se3().wxyz_xyz)(kin.frame_rotations, kin.frame_positions)
+
+
+def _body_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return _evaluate(robot, evaluation, q).jacobian(evaluation.frames[0])
+
+
+def _world_aligned_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return jnp.concatenate(_evaluate(robot, evaluation, q).jacobian_world_aligned(evaluation.frames[0]))
+
+
+def _world_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    kin = _evaluate(robot, evaluation, q)
+    linear, angular = kin.jacobian_world_aligned(evaluation.frames[0])
+    origin = kin.frame_positions[0][:, None]
+    return jnp.concatenate([linear + lie.cross(jnp.broadcast_to(origin, linear.shape), angular), angular])
+
+
+def _center_of_mass(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return _evaluate(robot, evaluation, q).center_of_mass(evaluation.subtrees[0])
+
+
+def _center_of_mass_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return _evaluate(robot, evaluation, q).center_of_mass_jacobian(evaluation.subtrees[0])
+
+
+REFERENCES = {"body": _body_jacobian, "world": _world_jacobian, "world_aligned": _world_aligned_jacobian}
+
+
+def _vector(x: Any, size: int, what: str, axis: str, default: Any) -> jax.Array:
+    x = jnp.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        x = x.astype(default)
+    if x.shape[-1:] != (size,):
+        raise JaxikError(f"{what} has shape (..., {axis}) with {axis} = {size}, not {x.shape}")
+    return x
+
+
+def round_inward(lower: Any, upper: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """Cast limits so that no rounding widens them; derivatives pass straight through.
+
+    Where no value of the new type lies between two limits, both become the nearest one.
+    """
+    low, high = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
+    wide = jnp.promote_types(jnp.asarray(lower).dtype, dtype)
+    stop = jax.lax.stop_gradient
+    up = jnp.where(stop(low).astype(wide) < stop(lower), jnp.nextafter(stop(low), jnp.inf), stop(low))
+    down = jnp.where(stop(high).astype(wide) > stop(upper), jnp.nextafter(stop(high), -jnp.inf), stop(high))
+    empty = up > down
+    nearest = stop(jnp.asarray(lower) / 2 + jnp.asarray(upper) / 2).astype(dtype)
+    shift_low = jnp.where(jnp.isfinite(low), jnp.where(empty, nearest, up) - stop(low), 0)
+    shift_high = jnp.where(jnp.isfinite(high), jnp.where(empty, nearest, down) - stop(high), 0)
+    return low + shift_low, high + shift_high
+
+

@@ -1,0 +1,208 @@
+"""What of a robot is static: which bodies, joints and frames exist and how they hang together."""
+
+import dataclasses
+import enum
+import functools
+import weakref
+from typing import Any
+
+from jaxik.errors import JaxikError, unknown_name
+
+
+class JointType(enum.IntEnum):
+    """Joint types with MuJoCo's numbers."""
+
+    FREE = 0
+    BALL = 1
+    SLIDE = 2
+    HINGE = 3
+
+    @property
+    def nq(self) -> int:
+        return (7, 4, 1, 1)[self]
+
+    @property
+    def nv(self) -> int:
+        return (6, 3, 1, 1)[self]
+
+
+@dataclasses.dataclass(frozen=True)
+class Joint:
+    """One joint: its type, its body, and where its coordinates start in `q` and in the tangent."""
+
+    name: str
+    type: JointType
+    body: int
+    q_index: int
+    v_index: int
+
+    @property
+    def q_indices(self) -> tuple[int, ...]:
+        return tuple(range(self.q_index, self.q_index + self.type.nq))
+
+    @property
+    def v_indices(self) -> tuple[int, ...]:
+        return tuple(range(self.v_index, self.v_index + self.type.nv))
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """A static reference to a frame of a robot: kind "body", "site" or "geom", and index.
+
+    Where it is, is looked up in the robot at use, so gradients reach tool offsets and randomised robots stay right.
+    """
+
+    kind: str
+    index: int
+    name: str = dataclasses.field(default="", compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Coupling:
+    """A joint equality: `follower - ref = polynomial(leader - ref)`, or a constant where `leader` is None."""
+
+    name: str
+    follower: int
+    leader: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Equality:
+    """An equality constraint that is no joint coupling: "connect", "weld", "tendon", ... and the bodies it touches."""
+
+    name: str
+    kind: str
+    bodies: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Topology:
+    """The static part of a robot. Equal topologies are the same object, so comparing and hashing are O(1).
+
+    Attributes:
+      body_names, body_parents: body 0 is the world, its own parent; parents precede children.
+      joints: in MuJoCo's order, which is the order of evaluation on a body.
+      sites, geoms: for each, its name ("" where it has none) and its body.
+      mocap_bodies: bodies whose pose is set from outside, as the leaves body_position and body_quaternion.
+      couplings, equalities: the model's equality constraints that are active.
+    """
+
+    name: str
+    body_names: tuple[str, ...]
+    body_parents: tuple[int, ...]
+    joints: tuple[Joint, ...]
+    sites: tuple[tuple[str, int], ...]
+    geoms: tuple[tuple[str, int], ...]
+    mocap_bodies: tuple[int, ...] = ()
+    keyframes: tuple[str, ...] = ()
+    couplings: tuple[Coupling, ...] = ()
+    equalities: tuple[Equality, ...] = ()
+
+    @functools.cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, f.name) for f in dataclasses.fields(self))
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Topology) and self._hash == other._hash and self._key == other._key)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return intern, self._key
+
+    @functools.cached_property
+    def nq(self) -> int:
+        return sum(j.type.nq for j in self.joints)
+
+    @functools.cached_property
+    def nv(self) -> int:
+        return sum(j.type.nv for j in self.joints)
+
+    @functools.cached_property
+    def body_joints(self) -> tuple[tuple[int, ...], ...]:
+        """For each body, its joints in order."""
+        return tuple(
+            tuple(i for i, j in enumerate(self.joints) if j.body == body) for body in range(len(self.body_names))
+        )
+
+    @functools.cached_property
+    def joint_names(self) -> tuple[str, ...]:
+        return tuple(j.name for j in self.joints)
+
+    @functools.cached_property
+    def scalar_joints(self) -> tuple[int, ...]:
+        """Hinges and slides."""
+        return tuple(i for i, j in enumerate(self.joints) if j.type in (JointType.HINGE, JointType.SLIDE))
+
+    @functools.cached_property
+    def ball_joints(self) -> tuple[int, ...]:
+        return tuple(i for i, j in enumerate(self.joints) if j.type is JointType.BALL)
+
+    @functools.cached_property
+    def free_joints(self) -> tuple[int, ...]:
+        return tuple(i for i, j in enumerate(self.joints) if j.type is JointType.FREE)
+
+    def body_index(self, name: str) -> int:
+        if name not in self.body_names:
+            raise unknown_name("body", name, self.body_names)
+        return self.body_names.index(name)
+
+    def joint_index(self, name: str) -> int:
+        if name not in self.joint_names:
+            raise unknown_name("joint", name, self.joint_names)
+        return self.joint_names.index(name)
+
+    def frame_body(self, frame: Frame) -> int:
+        """The body that carries `frame`."""
+        table = {
+            "body": range(len(self.body_names)),
+            "site": [body for _, body in self.sites],
+            "geom": [body for _, body in self.geoms],
+        }
+        if frame.kind not in table:
+            raise JaxikError(f"a frame's kind is 'body', 'site' or 'geom', not {frame.kind!r}")
+        bodies = table[frame.kind]
+        if not 0 <= frame.index < len(bodies):
+            raise JaxikError(f"{frame.kind} index {frame.index} is out of range: {self.name} has {len(bodies)}")
+        return bodies[frame.index]
+
+    def frame(self, name: str, kind: str | None = None) -> Frame:
+        """The frame of that name; sites are meant before bodies and bodies before geoms only where `kind` says so.
+
+        Raises:
+          UnknownNameError: if there is none; lists the near names.
+          JaxikError: if the name is ambiguous and `kind` is not given.
+        """
+        names = {
+            "site": [n for n, _ in self.sites],
+            "body": list(self.body_names),
+            "geom": [n for n, _ in self.geoms],
+        }
+        if kind is not None and kind not in names:
+            raise JaxikError(f"a frame's kind is 'body', 'site' or 'geom', not {kind!r}")
+        kinds = [kind] if kind is not None else list(names)
+        found = [Frame(k, names[k].index(name), name) for k in kinds if name and name in names[k]]
+        if not found:
+            raise unknown_name(kind or "frame", name, [n for k in kinds for n in names[k] if n])
+        if len(found) > 1:
+            which = " or ".join(f'kind="{f.kind}"' for f in found)
+            raise JaxikError(f"frame {name!r} is ambiguous in {self.name}: say {which}")
+        return found[0]
+
+
+_interned: "weakref.WeakValueDictionary[int, Topology]" = weakref.WeakValueDictionary()
+
+
+def intern(*key: Any) -> Topology:
+    """The one `Topology` of these fields."""
+    topology = Topology(*key)
+    known = _interned.get(topology._hash)
+    if known is not None and known == topology:
+        return known
+    _interned[topology._hash] = topology
+    return topology

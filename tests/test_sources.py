@@ -1,0 +1,495 @@
+"""Loading: from each kind of source to a compiled model, whatever is missing beside the kinematics."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import mujoco
+import numpy as np
+import pytest
+
+from jaxik import errors
+from jaxik.errors import JaxikError, LoadError, UnknownNameError
+from jaxik.robot.reduction import quiet_mujoco
+from jaxik.robot.sources import bundled_names, read_source
+
+ARM = """<mujoco model="arm"><worldbody><body name="upper"><joint name="shoulder" axis="0 0 1"/>
+<geom name="link" type="capsule" fromto="0 0 0 1 0 0" size=".1"/><body name="lower" pos="1 0 0">
+<joint name="elbow" axis="0 1 0"/><geom size=".1"/><site name="tip" pos="1 0 0"/></body></body></worldbody></mujoco>"""
+
+INERTIAL = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+
+
+def urdf(joints: str, shapes: str = "", links: str = "abcdef") -> str:
+    bodies = "".join(f'<link name="{link}">{INERTIAL}{shapes if link == "b" else ""}</link>' for link in links)
+    return f'<robot name="bot">{bodies}{joints}</robot>'
+
+
+def joint(name: str, kind: str, parent: str, child: str, inside: str = "") -> str:
+    ends = f'<parent link="{parent}"/><child link="{child}"/>'
+    return f'<joint name="{name}" type="{kind}">{ends}<axis xyz="0 0 1"/><origin xyz="0 0 0.5"/>{inside}</joint>'
+
+
+LIMIT = '<limit lower="-1" upper="2" velocity="3" effort="1"/>'
+TWO = joint("j1", "revolute", "a", "b", LIMIT) + joint("j2", "prismatic", "b", "c", LIMIT.replace("3", "0.25"))
+TETRAHEDRON = "v 0 0 0\nv 1 0 0\nv 0 1 0\nv 0 0 1\nf 1 3 2\nf 1 2 4\nf 1 4 3\nf 2 3 4\n"
+
+
+def mesh_urdf(filename: str) -> str:
+    shape = f'<collision><geometry><mesh filename="{filename}"/></geometry></collision>'
+    return urdf(TWO, shape, links="abc")
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_written(tmp_path_factory, monkeypatch, capfd):
+    """Each test runs in an empty folder, ends without a log file there, and neither prints nor warns."""
+    folder = tmp_path_factory.mktemp("cwd")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    assert not list(folder.glob("*.TXT"))
+    assert capfd.readouterr() == ("", "")
+
+
+def forward(model: mujoco.MjModel, q: np.ndarray) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    data.qpos[:] = q
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    return data
+
+
+def joint_names(model: mujoco.MjModel) -> list[str]:
+    return [model.joint(i).name for i in range(model.njnt)]
+
+
+# --- bundled robots -------------------------------------------------------------------------------------------------
+
+
+def test_bundled_names_all_load():
+    assert {"panda", "ur5e"} <= set(bundled_names())
+    for name in bundled_names():
+        source = read_source(name)
+        assert source.name == name and source.dropped == ()
+        assert set(source.velocity_limits) == set(joint_names(source.model))
+        assert source.model.key("home").qpos.shape == (source.model.nq,)
+
+
+def transform(alpha: float, a: float, d: float, theta: float, modified: bool) -> np.ndarray:
+    def about(axis, angle, offset):
+        i, j = [(1, 2), (2, 0), (0, 1)][axis]
+        result = np.eye(4)
+        result[[i, j, i, j], [i, j, j, i]] = np.cos(angle), np.cos(angle), -np.sin(angle), np.sin(angle)
+        result[axis, 3] = offset
+        return result
+
+    x, z = about(0, alpha, a), about(2, theta, d)
+    return x @ z if modified else z @ x
+
+
+HALF = np.pi / 2
+# alpha, a, d of each joint as the manufacturers print them: Franka in Craig's convention, UR in the classic one.
+PANDA_DH = [(0, 0, 0.333), (-HALF, 0, 0), (HALF, 0, 0.316), (HALF, 0.0825, 0), (-HALF, -0.0825, 0.384), (HALF, 0, 0)]
+PANDA_DH += [(HALF, 0.088, 0)]
+UR5E_DH = [(HALF, 0, 0.1625), (0, -0.425, 0), (0, -0.3922, 0), (HALF, 0, 0.1333), (-HALF, 0, 0.0997), (0, 0, 0.0996)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "modified", "base", "site", "tool"),
+    [
+        ("panda", PANDA_DH, True, 0.0, "flange", (0, 0, 0.107, 0)),
+        ("panda", PANDA_DH, True, 0.0, "tcp", (0, 0, 0.107 + 0.1034, -np.pi / 4)),
+        ("ur5e", UR5E_DH, False, np.pi, "tcp", (0, 0, 0, 0)),
+    ],
+)
+def test_bundled_kinematics_are_the_published_dh_table(name, rows, modified, base, site, tool):
+    model = read_source(name).model
+    for q in np.random.default_rng(0).uniform(-3, 3, (20, model.nq)):
+        pose = transform(0, 0, 0, base, modified)
+        for (alpha, a, d), theta in zip(rows, q, strict=True):
+            pose = pose @ transform(alpha, a, d, theta, modified)
+        alpha, a, d, theta = tool
+        pose = pose @ transform(alpha, a, d, theta, modified)
+        found = forward(model, q).site(site)
+        np.testing.assert_allclose(found.xpos, pose[:3, 3], atol=1e-12)
+        np.testing.assert_allclose(found.xmat.reshape(3, 3), pose[:3, :3], atol=1e-12)
+
+
+def test_bundled_figures_are_the_datasheets():
+    panda, ur5e = read_source("panda"), read_source("ur5e")
+    lower = [-2.8973, -1.7628, -2.8973, -3.0718, -2.8973, -0.0175, -2.8973]
+    upper = [2.8973, 1.7628, 2.8973, -0.0698, 2.8973, 3.7525, 2.8973]
+    np.testing.assert_array_equal(panda.model.jnt_range, np.transpose([lower, upper]))
+    assert list(panda.velocity_limits.values()) == [2.175] * 4 + [2.61] * 3
+    np.testing.assert_allclose(panda.model.key("home").qpos, np.pi / 4 * np.array([0, -1, 0, -3, 0, 2, 1]))
+    np.testing.assert_allclose(ur5e.model.jnt_range[:, 1], np.pi * np.array([2, 2, 1, 2, 2, 2]))
+    assert set(ur5e.velocity_limits.values()) == {np.pi}
+    assert panda.model.jnt_limited.all() and ur5e.model.jnt_limited.all()
+
+
+# --- kinds of source ------------------------------------------------------------------------------------------------
+
+
+def test_model_is_taken_as_it_is():
+    model = mujoco.MjModel.from_xml_string(ARM)
+    source = read_source(model)
+    assert source.model is model and source.name == "arm" and source.dropped == ()
+
+
+def test_spec_is_not_modified():
+    asset = '</worldbody><asset><mesh name="m" file="no.obj"/></asset>'
+    spec = mujoco.MjSpec.from_string(ARM.replace("</worldbody>", asset))
+    spec.body("lower").add_geom(type=mujoco.mjtGeom.mjGEOM_MESH, meshname="m")
+    source = read_source(spec)
+    assert source.name == "arm" and source.dropped and source.model.nmesh == 0
+    assert len(spec.meshes) == 1 and len(spec.geoms) == 3 and not spec.compiler.balanceinertia
+
+
+@pytest.mark.parametrize("as_text", [str, lambda path: path], ids=["str", "Path"])
+@pytest.mark.parametrize(("file", "text", "nv"), [("my_arm.xml", ARM, 2), ("my_bot.urdf", urdf(TWO, links="abc"), 2)])
+def test_files_load_and_are_named_by_their_stem(tmp_path, as_text, file, text, nv):
+    (tmp_path / file).write_text("<?xml version='1.0'?>\n<!-- <robot> or <mujoco> -->\n" + text)
+    source = read_source(as_text(tmp_path / file))
+    assert source.model.nv == nv and source.name == file.split(".")[0] and source.dropped == ()
+
+
+@pytest.mark.parametrize(("text", "name"), [(ARM, "arm"), ("\n  " + urdf(TWO, links="abc"), "bot")])
+def test_xml_text_loads(text, name):
+    assert read_source(text).name == name
+
+
+def test_velocity_limits_in_mjcf_are_numerics():
+    numeric = '</worldbody><custom><numeric name="velocity_limit:{}" data="1.5"/></custom>'
+    assert read_source(ARM.replace("</worldbody>", numeric.format("elbow"))).velocity_limits == {"elbow": 1.5}
+    with pytest.raises(LoadError, match="wrist.*does not exist"):
+        read_source(ARM.replace("</worldbody>", numeric.format("wrist")))
+
+
+@pytest.mark.parametrize("source", [None, 3, b"panda"])
+def test_another_type_is_refused_with_the_types_that_load(source):
+    with pytest.raises(JaxikError, match=r"mujoco\.MjModel"):
+        read_source(source)
+
+
+EVERYTHING = """<mujoco model="every"><worldbody>
+<body name="mocap" mocap="true" pos="1 2 3"/>
+<body name="base" pos="0 0 1"><freejoint name="free"/>
+<inertial pos="0 0 0" quat="1 1 0 0" mass="1" diaginertia="2 2 3"/>
+<geom name="hull" type="box" size=".1 .2 .3" pos=".1 0 0"/>
+<site name="s1" pos="0 .1 0"/>
+<body pos=".1 .2 .3" quat="1 2 3 4"><joint name="ball" type="ball" pos=".01 0 0" range="0 1" limited="true"/>
+<geom size=".1"/>
+<body name="arm" pos="0 0 .5"><joint name="slide" type="slide" axis="1 1 0" range="-1 1" limited="true"/>
+<joint name="hinge" axis="0 1 1" pos="0 0 .1" ref=".2"/><geom type="cylinder" size=".1 .2" name="pulley" contype="0"
+conaffinity="0"/>
+<site pos="0 0 .2" quat="1 1 0 0"/><site name="s2" pos="0 .2 .2"/>
+<inertial pos=".1 .2 .3" mass="2" diaginertia="1 1 1"/></body></body></body></worldbody>
+<tendon><fixed name="sum"><joint joint="slide" coef="2"/><joint joint="hinge" coef="-1"/></fixed>
+<spatial name="cable" range="0 3" limited="true"><site site="s1"/>
+<geom geom="pulley"/><site site="s2"/></spatial></tendon>
+<equality><weld name="w" body1="mocap" body2="base"/><connect body1="arm" body2="base"
+anchor="0 0 .1" active="false"/>
+<joint joint1="slide" joint2="hinge" polycoef="0 2 0 0 0"/><tendon tendon1="sum" polycoef=".5 0 0 0 0"/></equality>
+<custom><numeric name="velocity_limit:slide" data="0.5"/></custom>
+<keyframe><key name="home" qpos="0 0 1 1 0 0 0 1 0 0 0 .3 .4"/></keyframe></mujoco>"""
+
+
+def test_mjx_model_becomes_the_model_that_it_was_put_from(capfd):
+    from mujoco import mjx
+
+    model = mujoco.MjModel.from_xml_string(EVERYTHING)
+    put = mjx.put_model(model)
+    capfd.readouterr()  # MJX prints when it is imported, which is not ours to answer for
+    source = read_source(put)
+    rebuilt = source.model
+    assert source.name == "every" and source.velocity_limits == {"slide": 0.5}
+    for kind in ("BODY", "JOINT", "SITE", "GEOM", "EQUALITY", "TENDON", "KEY"):
+        of = getattr(mujoco.mjtObj, f"mjOBJ_{kind}")
+        names = [[mujoco.mj_id2name(m, of, i) for i in range(20)] for m in (model, rebuilt)]
+        assert names[0] == names[1]
+    fields = "body_parentid body_mocapid body_subtreemass jnt_type jnt_limited jnt_qposadr qpos0 site_bodyid geom_type "
+    fields += "eq_type eq_obj1id eq_obj2id eq_objtype eq_active0 eq_data wrap_type wrap_objid wrap_prm key_qpos "
+    fields += "jnt_range body_pos body_ipos tendon_range tendon_limited tendon_length0"
+    for field in fields.split():
+        np.testing.assert_allclose(getattr(rebuilt, field), getattr(model, field), rtol=1e-6, atol=1e-6, err_msg=field)
+    q = np.random.default_rng(0).normal(size=model.nq)
+    expected, found = forward(model, q), forward(rebuilt, q)
+    for field in ("xpos", "xquat", "site_xpos", "geom_xpos", "geom_xmat", "ximat", "subtree_com"):
+        np.testing.assert_allclose(getattr(found, field), getattr(expected, field), atol=2e-6, err_msg=field)
+
+
+def test_mjx_model_with_a_batch_axis_is_refused(capfd):
+    from mujoco import mjx
+
+    put = mjx.put_model(mujoco.MjModel.from_xml_string(ARM))
+    capfd.readouterr()
+    with pytest.raises(LoadError, match=r"batch axis.*\(1, 3, 3\)"):
+        read_source(put.replace(body_pos=put.body_pos[None]))
+
+
+def test_mjx_is_not_imported_by_loading():
+    code = "import sys, jaxik.robot.sources as s; s.read_source('panda'); print('mujoco.mjx' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
+    assert run.stdout.strip() == "False"
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(errors.__file__).parents[1])}
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "near"), [("pnada", "'panda'"), ("UR5", "'ur5e'"), ("zzzz", "known: 'panda', 'ur5e'")]
+)
+def test_unknown_name_lists_near_names_and_bundled_ones(given, near):
+    with pytest.raises(UnknownNameError) as error:
+        read_source(given)
+    assert repr(given) in str(error.value) and near in str(error.value) and "bundled: panda, ur5e" in str(error.value)
+
+
+@pytest.fixture
+def menagerie(tmp_path, monkeypatch):
+    arms = "maker_arm/arm.xml", "maker_arm/arm_nohand.xml", "maker_arm/scene.xml"
+    for file in (*arms, "alone/iiwa.xml", "alone/scene.xml", "hands/left.xml", "hands/right.xml"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(ARM.replace('"arm"', f'"{file}"'))
+    monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("maker_arm", "arm"), ("maker_arm/arm_nohand", "arm_nohand"), ("hands/left", "left"), ("alone", "iiwa")],
+)
+def test_menagerie_names(menagerie, name, file):
+    assert read_source(name).name == file
+
+
+def test_menagerie_folder_of_several_robots_lists_them(menagerie):
+    with pytest.raises(LoadError, match="hands/left, hands/right"):
+        read_source("hands")
+    with pytest.raises(UnknownNameError, match="did you mean 'maker_arm'"):
+        read_source("maker_rm")
+    assert read_source(menagerie / "maker_arm").name == "arm"
+
+
+def test_robot_descriptions_names(tmp_path, monkeypatch):
+    package = tmp_path / "robot_descriptions"
+    package.mkdir()
+    (tmp_path / "arm.xml").write_text(ARM)
+    (package / "__init__.py").write_text("")
+    (package / "my_arm_mj_description.py").write_text(f"MJCF_PATH = {str(tmp_path / 'arm.xml')!r}")
+    (package / "offline_description.py").write_text("raise OSError('no route to host')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert read_source("my_arm_mj_description").model.nv == 2
+    with pytest.raises(LoadError, match="no route to host"):
+        read_source("offline_description")
+    with pytest.raises(UnknownNameError, match="did you mean 'my_arm_mj_description'"):
+        read_source("my_arm_description")
+
+
+@pytest.mark.parametrize("path", ["nowhere/arm.xml", "/nowhere/arm.urdf"])
+def test_missing_file_says_so(path):
+    with pytest.raises(LoadError, match=f"{path}: no such file"):
+        read_source(path)
+
+
+# --- MJCF that is incomplete ----------------------------------------------------------------------------------------
+
+BROKEN = """<mujoco model="broken"><asset><mesh name="m" file="no.obj"/><mesh file="part.stl"/>
+<texture name="t" type="2d" file="t.png"/>
+<material name="paint" texture="t"/><hfield name="h" file="h.png" size="1 1 1 1"/></asset><worldbody>
+<geom type="hfield" hfield="h"/><body name="a"><joint name="j1" axis="0 0 1"/><geom name="lost" type="mesh" mesh="m"/>
+<geom name="kept" size=".1" pos=".3 0 0" material="paint"/><site name="s1"/>
+<body name="b" pos="1 0 0"><joint name="j2"/><geom type="mesh" mesh="part"/><site name="s2"/></body></body></worldbody>
+<contact><pair geom1="lost" geom2="kept"/></contact><actuator><motor joint="j1"/></actuator>
+<tendon><spatial name="cable"><site site="s1"/><site site="s2"/></spatial></tendon>
+<keyframe><key name="home" qpos="1 2" ctrl="3"/></keyframe></mujoco>"""
+
+
+def test_missing_assets_are_dropped_and_said_and_all_else_is_kept():
+    source = read_source(BROKEN)
+    said = " | ".join(source.dropped)
+    for part in ("meshes: no.obj, part.stl", "t.png", "h.png", "mass that came from these shapes, of bodies: a, b"):
+        assert part in said
+    model = source.model
+    assert joint_names(model) == ["j1", "j2"] and model.ngeom == 1 and model.ntendon == 1 and model.nu == 1
+    np.testing.assert_array_equal(model.geom("kept").pos, [0.3, 0, 0])
+    np.testing.assert_array_equal(model.key("home").qpos, [1, 2])
+
+
+def test_meshes_that_exist_are_kept(tmp_path):
+    (tmp_path / "no.obj").write_text(TETRAHEDRON)
+    (tmp_path / "broken.xml").write_text(BROKEN)
+    source = read_source(tmp_path / "broken.xml")
+    assert source.model.nmesh == 1 and source.dropped[0] == "meshes: part.stl"
+
+
+def test_a_mesh_that_cannot_be_read_is_dropped(tmp_path):
+    (tmp_path / "no.obj").write_text("version https://git-lfs.github.com/spec/v1\n")
+    (tmp_path / "broken.xml").write_text(BROKEN)
+    assert read_source(tmp_path / "broken.xml").model.nmesh == 0
+
+
+@pytest.mark.parametrize("inertia", ['diaginertia="1 1 9"', 'fullinertia="-1 1 1 0 0 0"', 'fullinertia="1 1 1 9 0 0"'])
+def test_impossible_inertia_is_repaired_with_mass_and_centre_kept(inertia):
+    inertial = f'<inertial pos="1 2 3" mass="2" {inertia}/>'
+    source = read_source(ARM.replace('<geom name="link"', f'{inertial}<geom name="link"'))
+    assert source.dropped == ("impossible inertias of bodies: upper",)
+    assert source.model.body("upper").mass == 2
+    np.testing.assert_array_equal(source.model.body("upper").ipos, [1, 2, 3])
+
+
+@pytest.mark.parametrize("kind", ["hinge", "slide"])  # for a slide MuJoCo warns that the inertia is nearly singular
+def test_a_moving_body_without_mass_loads(kind):
+    source = read_source(ARM.replace('<geom size=".1"/>', "").replace('name="elbow"', f'name="elbow" type="{kind}"'))
+    assert source.dropped == ("bodies without mass: lower",)
+    assert source.model.body("lower").mass < 1e-8
+
+
+def test_mujoco_warnings_are_neither_printed_nor_logged():
+    text = urdf(joint("j", "revolute", "a", "b", '<limit lower="1" upper="1"/>'), links="ab")
+    with quiet_mujoco():
+        mujoco.MjSpec.from_string(text)  # MuJoCo's reader warns that equal limits are ignored
+
+
+def test_missing_include_is_said(tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "more.xml").write_text('<mujocoinclude><include file="gone.xml"/></mujocoinclude>')
+    includes = '<include file="parts/more.xml"/><include file="actuators.xml"/><worldbody>'
+    (tmp_path / "m.obj").write_text(TETRAHEDRON)
+    arm = ARM.replace("<worldbody>", '<asset><mesh file="m.obj"/></asset>' + includes, 1)
+    (tmp_path / "arm.xml").write_text(arm)
+    source = read_source(tmp_path / "arm.xml")
+    assert source.model.nv == 2 and source.model.nmesh == 1
+    assert source.dropped == ("included files: gone.xml, actuators.xml",)
+
+
+def test_a_scene_whose_robot_is_missing_is_an_error():
+    with pytest.raises(LoadError, match=r"no joint is left.*panda\.xml"):
+        read_source('<mujoco><include file="panda.xml"/><worldbody><geom size="1"/></worldbody></mujoco>')
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("<mujoco><worldbody>", "XML"),
+        ("<robot><link", "malformed XML"),
+        (ARM.replace('axis="0 0 1"', 'type="hinj"'), "hinj.*joint"),
+        (ARM.replace('axis="0 0 1"', 'range="2 1" limited="true"'), r"range\[0\] should be smaller"),
+        ("<html></html>", "root element is html"),
+        (urdf(joint("j1", "revolut", "a", "b"), links="ab"), "'j1' has the unknown type 'revolut'.*revolute"),
+        (urdf(joint("j1", "revolute", "a", "nolink"), links="a"), "MuJoCo|XML|link"),
+        (urdf(joint("j1", "revolute", "a", "b", '<limit lower="x"/>'), links="ab"), "no number.*'x'"),
+        ('<robot xmlns:xacro="http://wiki.ros.org/xacro"><xacro:include filename="a"/></robot>', "expand it first"),
+    ],
+)
+def test_a_genuine_error_names_the_file_and_the_reason(tmp_path, text, message):
+    (tmp_path / "bad.xml").write_text(text)
+    with pytest.raises(LoadError, match=message) as error:
+        read_source(tmp_path / "bad.xml")
+    assert str(tmp_path / "bad.xml") in str(error.value) and "\n" not in str(error.value)
+
+
+# --- URDF -----------------------------------------------------------------------------------------------------------
+
+
+def test_urdf_keeps_tool_frames_and_velocity_limits():
+    source = read_source(urdf(TWO + joint("mount", "fixed", "c", "d"), links="abcd"))
+    assert source.velocity_limits == {"j1": 3.0, "j2": 0.25}
+    assert source.model.body("d").parentid == source.model.body("c").id
+    np.testing.assert_array_equal(source.model.body("d").pos, [0, 0, 0.5])
+    np.testing.assert_array_equal(source.model.jnt_range, [[-1, 2], [-1, 2]])
+
+
+@pytest.mark.parametrize("scheme", ["package://nowhere/m.stl", "m.stl", "/nowhere/m.obj", "model://nowhere/m.dae"])
+def test_urdf_without_its_meshes_loads(scheme):
+    source = read_source(mesh_urdf(scheme))
+    assert source.model.nv == 2 and source.model.nmesh == 0
+    assert source.dropped[0].startswith("meshes that are not found: ")
+
+
+@pytest.mark.parametrize(
+    ("filename", "at"),
+    [
+        ("package://my_pkg/meshes/m.obj", "my_pkg/meshes/m.obj"),
+        ("package://my_pkg/meshes/m.obj", "my_pkg/urdf/my_pkg/meshes/m.obj"),
+        ("package://my_pkg/a%20b/m.obj", "my_pkg/a b/m.obj"),
+        ("../meshes/m.obj", "my_pkg/meshes/m.obj"),
+        ("meshes/m.obj", "my_pkg/urdf/m.obj"),
+    ],
+)
+def test_urdf_meshes_are_found(tmp_path, filename, at):
+    (tmp_path / "my_pkg" / "urdf").mkdir(parents=True)
+    (tmp_path / at).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / at).write_text(TETRAHEDRON)
+    (tmp_path / "my_pkg" / "urdf" / "bot.urdf").write_text(mesh_urdf(filename))
+    source = read_source(tmp_path / "my_pkg" / "urdf" / "bot.urdf")
+    assert source.model.nmesh == 1 and source.dropped == ()
+
+
+def test_urdf_mesh_format_that_mujoco_does_not_read(tmp_path):
+    (tmp_path / "m.dae").write_text("")
+    (tmp_path / "bot.urdf").write_text(mesh_urdf("m.dae"))
+    assert read_source(tmp_path / "bot.urdf").dropped == ("meshes that MuJoCo does not read: m.dae",)
+
+
+def test_urdf_shape_of_no_size_does_not_stop_it():
+    source = read_source(urdf(TWO, '<visual><geometry><box size="0 0 0"/></geometry></visual>', links="abc"))
+    assert source.dropped == ("shapes of no size, of bodies: b",) and source.model.nv == 2
+
+
+def test_urdf_mimic_is_a_joint_equality():
+    mimic = joint("j2", "revolute", "b", "c", LIMIT + '<mimic joint="j1" multiplier="-2" offset="0.3"/>')
+    mimic += joint("j3", "continuous", "c", "d", '<mimic joint="j1"/>')
+    model = read_source(urdf(joint("j1", "revolute", "a", "b", LIMIT) + mimic, links="abcd")).model
+    assert list(model.eq_type) == [mujoco.mjtEq.mjEQ_JOINT] * 2 and model.eq_active0.all()
+    pairs = [(model.joint(i).name, model.joint(j).name) for i, j in zip(model.eq_obj1id, model.eq_obj2id, strict=True)]
+    assert pairs == [("j2", "j1"), ("j3", "j1")]
+    np.testing.assert_array_equal(model.eq_data[:, :5], [[0.3, -2, 0, 0, 0], [0, 1, 0, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "expected"),
+    [
+        ("revolute", LIMIT, (1, -1, 2)),
+        ("revolute", '<limit upper="2"/>', (1, 0, 2)),
+        ("revolute", '<limit lower="0.5" upper="0.5"/>', (1, 0.5, 0.5)),
+        ("prismatic", '<limit lower="0" upper="0"/>', (1, 0, 0)),
+        ("revolute", '<limit velocity="1"/>', (0, 0, 0)),
+        ("revolute", "", (0, 0, 0)),
+        ("continuous", LIMIT, (0, 0, 0)),
+    ],
+)
+def test_urdf_limits(kind, limit, expected):
+    source = read_source(urdf(joint("j", kind, "a", "b", limit), links="ab"))
+    assert (source.model.jnt_limited[0], *source.model.jnt_range[0]) == expected
+    assert bool(source.dropped) == ("velocity" in limit and "lower" not in limit)
+
+
+def test_urdf_planar_joint_moves_freely_in_its_plane():
+    source = read_source(urdf(joint("p", "planar", "a", "b", LIMIT), links="ab"))
+    assert joint_names(source.model) == ["p_TX", "p_TY", "p_RZ"] and not source.model.jnt_limited.any()
+    assert source.velocity_limits == {"p_TX": 3.0, "p_TY": 3.0}
+
+
+@pytest.mark.parametrize("root", ["world", "a"])
+def test_urdf_floating_joint_of_the_root_is_a_free_joint(root):
+    text = urdf(joint("f", "floating", "a", "b") + joint("j", "continuous", "b", "c"), links="abc")
+    model = read_source(text.replace('"a"', f'"{root}"')).model
+    assert list(model.jnt_type) == [mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_HINGE]
+    assert joint_names(model) == ["f", "j"]
+    np.testing.assert_array_equal(model.qpos0[:7], [0, 0, 0.5, 1, 0, 0, 0])
+
+
+def test_urdf_floating_joint_inside_the_tree_is_slides_and_a_ball():
+    model = read_source(urdf(joint("j", "continuous", "a", "b") + joint("f", "floating", "b", "c"), links="abc")).model
+    assert joint_names(model) == ["j", "f_TX", "f_TY", "f_TZ", "f_R"]
+    data = forward(model, np.array([HALF, 0.1, 0.2, 0.3, 1, 0, 0, 0]))
+    np.testing.assert_allclose(data.body("c").xpos, [-0.2, 0.1, 1.3], atol=1e-12)
