@@ -150,7 +150,7 @@ def segments(robot: Robot, plan: Plan) -> Segments:
     joints = [topology.joints[j] for j in plan.joints]
     base_joint = [WORLD if s == WORLD else plan.joints[s] for s in plan.parents]
     paths = [_bodies_between(plan, joint.body, base) for joint, base in zip(joints, base_joint, strict=True)]
-    fixed = _fixed_transforms(robot, paths, [_anchor(robot, b) for b in base_joint])
+    fixed = _fixed_transforms(robot, paths, base_joint)
     indices = np.array(plan.joints, int)
     anchors, axis = robot.joint_anchor[indices], robot.joint_axis[indices]
     if axis.shape[0]:
@@ -168,12 +168,8 @@ def segments(robot: Robot, plan: Plan) -> Segments:
     frame_paths = [
         _bodies_between(plan, topology.frame_body(f), c) for f, c in zip(plan.frames, carriers, strict=True)
     ]
-    frames = _fixed_transforms(robot, frame_paths, [_anchor(robot, c) for c in carriers])
-    offsets = [_frame_offset(robot, f) for f in plan.frames]
-    frame_rotation = [r @ o.rotation for r, o in zip(frames.rotation, offsets, strict=True)]
-    frame_position = [
-        p + r @ o.position for r, p, o in zip(frames.rotation, frames.position, offsets, strict=True)
-    ]
+    frames = _fixed_transforms(robot, frame_paths, carriers)
+    offset_rotation, offset_position = _frame_offsets(robot, plan.frames)
     mass, moment = _masses(robot, plan)
     return Segments(
         plan=plan,
@@ -184,15 +180,11 @@ def segments(robot: Robot, plan: Plan) -> Segments:
         hinge_fixed=base @ parallel,
         hinge_cosine=base @ (eye - parallel),
         hinge_sine=base @ turn,
-        frame_rotation=jnp.stack(frame_rotation) if plan.frames else jnp.zeros((0, 3, 3), dtype),
-        frame_position=jnp.stack(frame_position) if plan.frames else jnp.zeros((0, 3), dtype),
+        frame_rotation=jnp.einsum("fij,fjk->fik", frames.rotation, offset_rotation),
+        frame_position=frames.position + jnp.einsum("fij,fj->fi", frames.rotation, offset_position),
         mass=mass,
         moment=moment,
     )
-
-
-def _anchor(robot: Robot, joint: int) -> jax.Array:
-    return jnp.zeros(3, robot.body_position.dtype) if joint == WORLD else robot.joint_anchor[joint]
 
 
 def _bodies_between(plan: Plan, body: int, base: int) -> list[int]:
@@ -205,14 +197,15 @@ def _bodies_between(plan: Plan, body: int, base: int) -> list[int]:
     return path
 
 
-def _fixed_transforms(robot: Robot, paths: list[list[int]], anchors: list[jax.Array]) -> Transform:
-    """From a segment (origin at its anchor) through the bodies of each path: rotations (n, 3, 3), positions (n, 3)."""
+def _fixed_transforms(robot: Robot, paths: list[list[int]], bases: list[int]) -> Transform:
+    """From each base joint's anchor through the bodies of each path: rotations (n, 3, 3), positions (n, 3)."""
     dtype = robot.body_position.dtype
     if not paths:
         return Transform(jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype))
     rotations = jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion)
     rotation = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (len(paths), 3, 3))
-    position = -jnp.stack(anchors)
+    anchors = jnp.concatenate([robot.joint_anchor, jnp.zeros((1, 3), dtype)])
+    position = -anchors[np.array(bases, int)]
     for k in range(max(map(len, paths))):
         # The world's own pose is the identity, and so fills the shorter paths.
         bodies = np.array([path[k] if k < len(path) else 0 for path in paths])
@@ -221,13 +214,18 @@ def _fixed_transforms(robot: Robot, paths: list[list[int]], anchors: list[jax.Ar
     return Transform(rotation, position)
 
 
-def _frame_offset(robot: Robot, frame: Frame) -> Transform:
+def _frame_offsets(robot: Robot, frames: tuple[Frame, ...]) -> tuple[jax.Array, jax.Array]:
+    """Poses of frames on their bodies: rotations (F, 3, 3), positions (F, 3)."""
+    # Behind all sites and geoms stands the identity, which is a body's own frame.
+    sites = robot.site_position.shape[0]
+    own = sites + robot.geom_position.shape[0]
+    start = {"site": 0, "geom": sites}
+    rows = np.array([start[f.kind] + f.index if f.kind in start else own for f in frames], int)
     dtype = robot.body_position.dtype
-    if frame.kind == "site":
-        return Transform(lie.quaternion_to_matrix(robot.site_quaternion[frame.index]), robot.site_position[frame.index])
-    if frame.kind == "geom":
-        return Transform(lie.quaternion_to_matrix(robot.geom_quaternion[frame.index]), robot.geom_position[frame.index])
-    return Transform(jnp.eye(3, dtype=dtype), jnp.zeros(3, dtype))
+    identity = jnp.eye(1, 4, dtype=dtype)
+    quaternions = jnp.concatenate([robot.site_quaternion, robot.geom_quaternion, identity])[rows]
+    positions = jnp.concatenate([robot.site_position, robot.geom_position, jnp.zeros((1, 3), dtype)])[rows]
+    return jax.vmap(lie.quaternion_to_matrix)(quaternions), positions
 
 
 def _masses(robot: Robot, plan: Plan) -> tuple[jax.Array, jax.Array]:
@@ -238,7 +236,7 @@ def _masses(robot: Robot, plan: Plan) -> tuple[jax.Array, jax.Array]:
     carriers = [plan.segment_of_body(body) for body in bodies]
     joints = [WORLD if s == WORLD else plan.joints[s] for s in carriers]
     paths = [_bodies_between(plan, body, joint) for body, joint in zip(bodies, joints, strict=True)]
-    fixed = _fixed_transforms(robot, paths, [_anchor(robot, j) for j in joints])
+    fixed = _fixed_transforms(robot, paths, joints)
     rows = np.array(bodies, int)
     mass = robot.body_mass[rows]
     center = fixed.position + jnp.einsum("sij,sj->si", fixed.rotation, robot.body_center[rows])
@@ -258,14 +256,7 @@ def forward(constants: Segments, q: jax.Array) -> Kinematics:
     local_rotations, local_positions = _local_transforms(constants, q)
     rotations, positions = _compose(plan, local_rotations, local_positions)
     angular, linear, anchors = _motions(constants, rotations, positions)
-    frame_rotations, frame_positions = [], []
-    for i, s in enumerate(plan.frame_segments):
-        if s == WORLD:
-            frame_rotations.append(constants.frame_rotation[i])
-            frame_positions.append(constants.frame_position[i])
-        else:
-            frame_rotations.append(rotations[s] @ constants.frame_rotation[i])
-            frame_positions.append(positions[s] + rotations[s] @ constants.frame_position[i])
+    frame_rotations, frame_positions = _frames(constants, rotations, positions)
     return Kinematics(
         segments=constants,
         q=q,
@@ -274,8 +265,22 @@ def forward(constants: Segments, q: jax.Array) -> Kinematics:
         angular=angular,
         linear=linear,
         anchors=anchors,
-        frame_rotations=jnp.stack(frame_rotations) if plan.frames else jnp.zeros((0, 3, 3), q.dtype),
-        frame_positions=jnp.stack(frame_positions) if plan.frames else jnp.zeros((0, 3), q.dtype),
+        frame_rotations=frame_rotations,
+        frame_positions=frame_positions,
+    )
+
+
+def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """World poses of the plan's frames: rotations (F, 3, 3), positions (F, 3)."""
+    carriers = constants.plan.frame_segments
+    if WORLD in carriers:
+        carriers = [len(constants.plan.joints) if s == WORLD else s for s in carriers]
+        rotations = jnp.concatenate([rotations, jnp.eye(3, dtype=positions.dtype)[None]])
+        positions = jnp.concatenate([positions, jnp.zeros((1, 3), positions.dtype)])
+    base = arrange(rotations, carriers)
+    return (
+        jnp.einsum("fij,fjk->fik", base, constants.frame_rotation),
+        arrange(positions, carriers) + jnp.einsum("fij,fj->fi", base, constants.frame_position),
     )
 
 
@@ -296,20 +301,24 @@ def _local_transforms(constants: Segments, q: jax.Array) -> tuple[jax.Array, jax
         direction = jnp.einsum("sij,sj->si", base, arrange(constants.axis, slides))
         rotations.append(base)
         positions.append(arrange(constants.position, slides) + shift[:, None] * direction)
-    quaternions = plan.of_type(JointType.BALL, JointType.FREE)
-    for s in quaternions:
-        start = joints[s].q_index
-        if joints[s].type is JointType.BALL:
-            rotations.append((constants.rotation[s] @ lie.quaternion_to_matrix(q[start : start + 4]))[None])
-            positions.append(constants.position[s][None])
-        else:
-            rotations.append(lie.quaternion_to_matrix(q[start + 3 : start + 7])[None])
-            positions.append(q[start : start + 3][None])
-    stored = (*hinges, *slides, *quaternions)
+    balls, free = plan.of_type(JointType.BALL), plan.of_type(JointType.FREE)
+    if balls:
+        turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index for s in balls], 4))
+        rotations.append(jnp.einsum("sij,sjk->sik", arrange(constants.rotation, balls), turned))
+        positions.append(arrange(constants.position, balls))
+    if free:
+        rotations.append(jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4)))
+        positions.append(_blocks(q, [joints[s].q_index for s in free], 3))
+    stored = (*hinges, *slides, *balls, *free)
     if not stored:
         return jnp.zeros((0, 3, 3), q.dtype), jnp.zeros((0, 3), q.dtype)
     back = np.argsort(stored).tolist()
     return arrange(jnp.concatenate(rotations), back), arrange(jnp.concatenate(positions), back)
+
+
+def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
+    """Equally long pieces of `q`, one a row."""
+    return arrange(q, [start + i for start in starts for i in range(width)]).reshape(len(starts), width)
 
 
 def _compose(plan: Plan, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -46,12 +46,11 @@ def lanes(function: Callable[..., Any], mapped: Any, size: int) -> Callable[...,
         leaves, treedef = jax.tree.flatten(args)
         flags = jax.tree.leaves(_broadcast_prefix(mapped, args))
         element = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
-        closed, shape = jax.make_jaxpr(lambda *xs: function(*jax.tree.unflatten(treedef, xs)), return_shape=True)(
-            *element
-        )
-        outputs = _evaluate(
-            closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size
-        )
+        trace = jax.make_jaxpr(lambda *xs: function(*jax.tree.unflatten(treedef, xs)), return_shape=True)
+        # What is not mapped stays a library product, whose default precision on some devices is 1e-3.
+        with jax.default_matmul_precision("highest"):
+            closed, shape = trace(*element)
+        outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size)
         return jax.tree.unflatten(jax.tree.structure(shape), [_with_lanes(out, size) for out in outputs])
 
     return mapped_function
@@ -97,7 +96,7 @@ def _apply(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     if inner is not None:
         return _evaluate(inner, inputs, size)
     if not any(x.mapped for x in inputs):
-        return [Lane(x, False) for x in _bind(eqn, eqn.params, [x.value for x in inputs])]
+        return [Lane(x, False) for x in _as_function(eqn)(*(x.value for x in inputs))]
     if name in ELEMENTWISE:
         return [Lane(x, True) for x in _bind(eqn, eqn.params, _aligned(eqn, inputs, size))]
     if name in RULES:
@@ -108,7 +107,7 @@ def _apply(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
 
 
 def _inlined(eqn: Any) -> jex_core.ClosedJaxpr | None:
-    """The body of a call that means no more than its body, once derivatives have been taken."""
+    """The body of a call that means no more than its body."""
     if eqn.primitive.name not in CALLS:
         return None
     for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
@@ -123,9 +122,17 @@ def _bind(eqn: Any, params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
+def _as_function(eqn: Any) -> Callable[..., list[Any]]:
+    """One equation as a function of its operands, with the derivative rule that a custom call carries."""
+    places = {atom: i for i, atom in enumerate(eqn.invars) if not isinstance(atom, jex_core.Literal)}
+    jaxpr = jex_core.Jaxpr(constvars=(), invars=list(places), outvars=eqn.outvars, eqns=[eqn])
+    function = jex_core.jaxpr_as_fun(jex_core.ClosedJaxpr(jaxpr, ()))
+    return lambda *xs: function(*(xs[i] for i in places.values()))
+
+
 def _by_vmap(eqn: Any, inputs: list[Lane]) -> list[Lane]:
     axes = tuple(-1 if x.mapped else None for x in inputs)
-    function = jax.vmap(lambda *xs: _bind(eqn, eqn.params, xs), in_axes=axes, out_axes=-1)
+    function = jax.vmap(_as_function(eqn), in_axes=axes, out_axes=-1)
     return [Lane(x, True) for x in function(*(x.value for x in inputs))]
 
 
@@ -243,9 +250,9 @@ def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     lhs, rhs = lhs.astype(dtype), rhs.astype(dtype)
     contract, batch = len(lhs_contract), len(lhs_batch)
     terms = int(np.prod(lhs.shape[:contract]))
-    lhs = lhs.reshape(terms, *lhs.shape[contract : contract + batch + len(lhs_free)], *(1,) * len(rhs_free), -1)
+    lhs = lhs.reshape(terms, *lhs.shape[contract:-1], *(1,) * len(rhs_free), lhs.shape[-1])
     rhs = rhs.reshape(terms, *rhs.shape[contract : contract + batch], *(1,) * len(lhs_free), *rhs.shape[contract + batch :])
-    if terms <= UNROLLED_TERMS:
+    if 0 < terms <= UNROLLED_TERMS:
         total = lhs[0] * rhs[0]
         for k in range(1, terms):
             total = total + lhs[k] * rhs[k]
@@ -293,6 +300,31 @@ def _while(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     return [Lane(x, True) for x in lax.while_loop(lambda c: jnp.any(running(c)), body, _all_mapped(init, size))]
 
 
+def _custom_jvp(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+    """The body over lanes; where derivatives are taken of it, the custom rule over lanes."""
+    element = _as_function(eqn)
+    differentiable = [jnp.issubdtype(jnp.result_type(x.value), jnp.inexact) for x in inputs]
+
+    @jax.custom_jvp
+    def call(*values: jax.Array) -> list[jax.Array]:
+        lanes_in = [Lane(v, x.mapped) for v, x in zip(values, inputs, strict=True)]
+        return _all_mapped(_evaluate(eqn.params["call_jaxpr"], lanes_in, size), size)
+
+    def element_jvp(values: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
+        rest = iter(tangents)
+        full = [next(rest) if d else np.zeros(v.shape, jax.dtypes.float0) for v, d in zip(values, differentiable, strict=True)]
+        return jax.jvp(element, values, full)
+
+    @call.defjvp
+    def rule(values: Any, tangents: Any) -> tuple[list[jax.Array], list[jax.Array]]:
+        mapped = [x.mapped for x in inputs]
+        wanted = [t for t, d in zip(tangents, differentiable, strict=True) if d]
+        flags = [m for m, d in zip(mapped, differentiable, strict=True) if d]
+        return lanes(element_jvp, (mapped, flags), size)(list(values), wanted)
+
+    return [Lane(x, True) for x in call(*(x.value for x in inputs))]
+
+
 def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     index, *operands = inputs
     branches = eqn.params["branches"]
@@ -305,18 +337,23 @@ def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     values = [x.value for x in operands]
     if not index.mapped:
         return [Lane(x, True) for x in lax.switch(index.value, [branch(b) for b in branches], *values)]
-    outputs = [branch(b)(*values) for b in branches]
+    # A branch that no lane takes is not run at all; its outputs are never looked at.
     which = jnp.clip(index.value.astype(jnp.int32), 0, len(branches) - 1)
-    chosen = outputs[0]
-    for i in range(1, len(branches)):
-        chosen = [jnp.where(which == i, new, old) for new, old in zip(outputs[i], chosen, strict=True)]
+    chosen = [jnp.zeros((*v.aval.shape, size), v.aval.dtype) for v in eqn.outvars]
+    for i, closed in enumerate(branches):
+        taken = which == i
+        run = branch(closed)
+        chosen = lax.cond(
+            jnp.any(taken),
+            lambda old, *xs, run=run, taken=taken: [jnp.where(taken, n, o) for n, o in zip(run(*xs), old, strict=True)],
+            lambda old, *xs: old,
+            chosen,
+            *values,
+        )
     return [Lane(x, True) for x in chosen]
 
 
-CALLS = frozenset(
-    {"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint", "custom_jvp_call", "custom_vjp_call",
-     "custom_vjp_call_jaxpr", "custom_lin"}
-)  # fmt: skip
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint"})  # fmt: skip
 
 ELEMENTWISE = frozenset(
     """abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp conj convert_element_type copy copy_p cos cosh
@@ -329,7 +366,7 @@ ELEMENTWISE = frozenset(
 RULES: dict[str, Callable[[Any, list[Lane], int], list[Lane] | None]] = {
     **dict.fromkeys(
         "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin cumsum cumprod "
-        "cummax cummin cumlogsumexp concatenate rev squeeze sort optimization_barrier".split(),
+        "cummax cummin cumlogsumexp concatenate rev squeeze sort split optimization_barrier".split(),
         _same_axes,
     ),
     "broadcast_in_dim": _broadcast_in_dim,
@@ -347,4 +384,5 @@ RULES: dict[str, Callable[[Any, list[Lane], int], list[Lane] | None]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,
+    "custom_jvp_call": _custom_jvp,
 }

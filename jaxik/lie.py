@@ -11,6 +11,8 @@ import jaxlie
 
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
 SERIES_ANGLE_SQUARED = 0.25
+# MuJoCo's mjMINVAL: what is shorter is not normalised.
+MINIMUM_NORM = 1e-15
 # |B_2n| / (2n)!: Taylor coefficients of (1 - (x/2) cot(x/2)) / x^2 in x^2.
 INVERSE_JACOBIAN_SERIES = (
     1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000, 1 / 74724249600
@@ -49,9 +51,9 @@ def cross(a: jax.Array, b: jax.Array) -> jax.Array:
 
 
 def normalized(q: jax.Array) -> jax.Array:
-    """Unit vector along `q` (n,); a zero quaternion becomes the identity, as MuJoCo has it."""
+    """Unit vector along `q` (n,); a quaternion shorter than 1e-15 becomes the identity, as MuJoCo has it."""
     square = jnp.sum(q * q)
-    tiny = square < jnp.finfo(q.dtype).tiny
+    tiny = square < MINIMUM_NORM * MINIMUM_NORM
     identity = jnp.eye(1, q.shape[0], dtype=q.dtype)[0]
     return jnp.where(tiny, identity, q / jnp.sqrt(jnp.where(tiny, 1.0, square)))
 

@@ -34,3 +34,30 @@ def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
     if not blocks:
         return jnp.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
     return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis)
+
+
+def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Solve `matrix @ x = right` for a symmetric positive definite matrix (n, n), by elimination without pivoting.
+
+    One column at a time over all rows at once: on lanes that is n passes over an (n, n + 1) array, where a library
+    call per matrix would leave the lanes.
+
+    Returns:
+      x (n,), and the smallest pivot: positive exactly if the matrix is, to rounding, positive definite.
+    """
+    size = matrix.shape[0]
+    row = jnp.arange(size)
+    augmented = jnp.concatenate([matrix, right[:, None]], axis=1)
+
+    def eliminate(carry: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
+        augmented, smallest = carry
+        pivot_row = lax.dynamic_index_in_dim(augmented, k, 0)
+        pivot = lax.dynamic_index_in_dim(pivot_row, k, 1)[0, 0]
+        factor = lax.dynamic_index_in_dim(augmented, k, 1, keepdims=False) / pivot
+        # The pivot row itself becomes its multiple with a leading one.
+        factor = jnp.where(row == k, 1 - 1 / pivot, factor)
+        return (augmented - factor[:, None] * pivot_row, jnp.minimum(smallest, pivot)), None
+
+    start = (augmented, jnp.full((), jnp.inf, matrix.dtype))
+    (augmented, smallest), _ = lax.scan(eliminate, start, row)
+    return augmented[:, size], smallest

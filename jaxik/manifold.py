@@ -89,7 +89,11 @@ def scalar_coordinates(topology: Topology, q: jax.Array) -> jax.Array:
 def ball_angle(quaternion: jax.Array) -> jax.Array:
     """Total angle [rad] in [0, pi] of a ball joint."""
     q = lie.normalized(quaternion)
-    return jnp.linalg.norm(lie.log_quaternion(jnp.where(q[0] < 0, -q, q)))
+    square = jnp.sum(q[1:] * q[1:])
+    turned = square > 0
+    # The angle has a kink at zero rotation: its derivative there is taken as zero.
+    sine = jnp.sqrt(jnp.where(turned, square, 1.0))
+    return jnp.where(turned, 2 * jnp.arctan2(sine, jnp.abs(q[0])), 0.0)
 
 
 def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:

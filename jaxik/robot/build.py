@@ -1,5 +1,6 @@
 """From a compiled MuJoCo model to a `Robot`."""
 
+import dataclasses
 import warnings
 from typing import Any
 
@@ -52,13 +53,11 @@ def build_robot(source: Source) -> Robot:
     velocity = np.full(model.nv, np.inf)
     for name, limit in source.velocity_limits.items():
         velocity[list(topology.joints[topology.joint_index(name)].v_indices)] = limit
-    position, quaternion = model.body_pos.copy(), model.body_quat.copy()
-    # A free joint's coordinates are its body's world pose: what the file says of it is in q_reference.
     couplings = _couplings(model)
     home = np.flatnonzero([key == "home" for key in topology.keyframes])
     leaves = dict(
-        body_position=position,
-        body_quaternion=quaternion,
+        body_position=model.body_pos,
+        body_quaternion=model.body_quat,
         body_mass=model.body_mass,
         body_center=model.body_ipos,
         joint_anchor=model.jnt_pos,
@@ -81,8 +80,6 @@ def build_robot(source: Source) -> Robot:
     )
     if home.size:
         return robot
-    import dataclasses
-
     return dataclasses.replace(robot, q_home=clamp(robot, robot.q_home))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -132,7 +133,7 @@ class Robot:
           UnknownNameError: if there is no such joint.
           JaxikError: if a value has a wrong shape.
         """
-        q = jnp.asarray(self.q_home if base is None else base)
+        q = self.q_home if base is None else self._configuration(base)
         pieces = []
         for name, value in values.items():
             joint = self.topology.joints[self.topology.joint_index(name)]
@@ -145,7 +146,15 @@ class Robot:
                     f"but its value has shape {value.shape}"
                 )
             pieces.append((joint.q_index, value))
-        batch = np.broadcast_shapes(q.shape[:-1], *(value.shape[:-1] for _, value in pieces))
+        try:
+            batch = np.broadcast_shapes(q.shape[:-1], *(value.shape[:-1] for _, value in pieces))
+        except ValueError:
+            shapes = ", ".join(
+                f"{name}: {value.shape[:-1]}" for name, (_, value) in zip(values, pieces, strict=True)
+            )
+            raise JaxikError(
+                f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}"
+            ) from None
         q = jnp.broadcast_to(q, (*batch, self.nq))
         for start, value in pieces:
             q = q.at[..., start : start + value.shape[-1]].set(value)
@@ -156,30 +165,19 @@ class Robot:
 
         Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
         balls uniform in axis and angle; slides without limits and free positions in [-box, box] [m].
+
+        Raises:
+          JaxikError: if `shape` does not broadcast with the robot's own batch axes.
         """
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        batch = fold(self, core_ranks(self))
-        shape = np.broadcast_shapes(shape, batch.shape)
-        if not shape:
-            return manifold.sample(self, key, jnp.asarray(box, self.q_home.dtype))
-        keys = jax.random.split(key, int(np.prod(shape)))
-        leaves = [
-            jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
-            if mapped
-            else x
-            for x, mapped in zip(batch.leaves, batch.mapped, strict=True)
-        ]
-        robots = jax.tree.unflatten(jax.tree.structure(self), leaves)
-        axes = jax.tree.unflatten(jax.tree.structure(self), [0 if mapped else None for mapped in batch.mapped])
-        draw = jax.vmap(manifold.sample, in_axes=(axes, 0, None))
-        return draw(robots, keys, jnp.asarray(box, self.q_home.dtype)).reshape(*shape, self.nq)
+        return _sample(self, key, jnp.asarray(box, self.q_home.dtype), (shape,) if isinstance(shape, int) else shape)
 
     def integrate(self, q: jax.Array, dq: jax.Array) -> jax.Array:
         """The configuration (*batch, nq) reached from `q` (*batch, nq) along the tangent `dq` (*batch, nv).
 
         A free joint's tangent is MuJoCo's: world linear, then body angular. Quaternions come out normalised.
         """
-        q, dq = self._configuration(q), self._tangent(dq, "dq")
+        q = self._configuration(q)
+        dq = self._tangent(dq, "dq").astype(q.dtype)
         return _integrate(self.topology, q, dq)
 
     def difference(self, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
@@ -262,7 +260,9 @@ class Robot:
         """
         if name in self.frame_names["site"]:
             raise JaxikError(f"{self.name} has a site {name!r} already: choose another name")
-        index = body.index if isinstance(body, Frame) and body.kind == "body" else self.topology.body_index(str(body))
+        if isinstance(body, Frame) and body.kind != "body":
+            raise JaxikError(f"a frame is fixed to a body, not to the {body.kind} {body.name!r}")
+        index = body.index if isinstance(body, Frame) else self.topology.body_index(body)
         fields = {f.name: getattr(self.topology, f.name) for f in dataclasses.fields(Topology)}
         fields["sites"] = (*self.topology.sites, (name, index))
         parameters = jnp.asarray(pose.wxyz_xyz, self.site_position.dtype)
@@ -296,21 +296,21 @@ class Robot:
             if body and parent == 0 and body not in topology.mocap_bodies
         ]
         pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, self.body_position.dtype)[..., None, :])
-        placed = jnp.concatenate([self.body_quaternion, self.body_position], axis=-1)[..., np.array(roots), :]
+        placed = jnp.concatenate([self.body_quaternion, self.body_position], axis=-1)[..., np.array(roots, int), :]
         moved = (pose @ jaxlie.SE3(placed)).wxyz_xyz
         batch = moved.shape[:-2]
         position = jnp.broadcast_to(self.body_position, (*batch, *self.body_position.shape[-2:]))
         quaternion = jnp.broadcast_to(self.body_quaternion, (*batch, *self.body_quaternion.shape[-2:]))
         return dataclasses.replace(
             self,
-            body_position=position.at[..., np.array(roots), :].set(moved[..., 4:]),
-            body_quaternion=quaternion.at[..., np.array(roots), :].set(moved[..., :4]),
+            body_position=position.at[..., np.array(roots, int), :].set(moved[..., 4:]),
+            body_quaternion=quaternion.at[..., np.array(roots, int), :].set(moved[..., :4]),
         )
 
     def astype(self, dtype: Any) -> Robot:
         """All leaves cast to `dtype`; limits are rounded inward, so what is inside them stays inside in float64."""
         dtype = jnp.dtype(dtype)
-        if self.limit_lower.dtype == dtype and self.body_position.dtype == dtype:
+        if all(jnp.result_type(x) == dtype for x in jax.tree.leaves(self)):
             return self
         robot = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
         lower, upper = round_inward(self.limit_lower, self.limit_upper, dtype)
@@ -339,17 +339,48 @@ class Robot:
 @partial(jax.jit, static_argnums=(0, 1))
 def _over_batch(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
     robot = robot.astype(q.dtype)
-    return over_batch(lambda robot, q: function(robot, evaluation, q), (robot, q), (core_ranks(robot), 1))
+    return over_batch(
+        lambda robot, q: function(robot, evaluation, q), {"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1}
+    )
+
+
+@partial(jax.jit, static_argnums=3)
+def _sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    robot = robot.astype(robot.q_home.dtype)
+    batch = fold(robot, core_ranks(robot))
+    try:
+        shape = np.broadcast_shapes(shape, batch.shape)
+    except ValueError:
+        raise JaxikError(f"shape {shape} does not broadcast with the robot's batch axes {batch.shape}") from None
+    if not shape:
+        return manifold.sample(robot, key, box)
+    keys = jax.random.split(key, math.prod(shape))
+    leaves = [
+        jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
+        if mapped
+        else x
+        for x, mapped in zip(batch.leaves, batch.mapped, strict=True)
+    ]
+    robots = jax.tree.unflatten(jax.tree.structure(robot), leaves)
+    axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
+    draw = jax.vmap(manifold.sample, in_axes=(axes, 0, None))
+    return draw(robots, keys, box).reshape(*shape, robot.nq)
 
 
 @partial(jax.jit, static_argnums=0)
 def _integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
-    return over_batch(lambda q, dq: manifold.integrate(topology, q, dq), (q, dq), (1, 1))
+    return over_batch(
+        lambda q, dq: manifold.integrate(topology, q, dq), {"q": q, "dq": dq}, {"q": 1, "dq": 1}
+    )
 
 
 @partial(jax.jit, static_argnums=0)
 def _difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
-    return over_batch(lambda a, b: manifold.difference(topology, a, b), (q_from, q_to), (1, 1))
+    return over_batch(
+        lambda q_from, q_to: manifold.difference(topology, q_from, q_to),
+        {"q_from": q_from, "q_to": q_to},
+        {"q_from": 1, "q_to": 1},
+    )
 
 
 def _clamp(robot: Robot, _: None, q: jax.Array) -> jax.Array:

@@ -1,0 +1,1 @@
+"""Limits: what a configuration must not leave."""

@@ -1,0 +1,196 @@
+"""The problem: a robot, tasks, limits and constraints; stacked and weighted once."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik import kinematics
+from jaxik.errors import JaxikError, JaxikWarning
+from jaxik.kinematics import Kinematics, Segments
+from jaxik.limits.configuration import ConfigurationLimit, unlimited
+from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.robot.model import Robot
+from jaxik.robot.plan import plan
+from jaxik.tasks.base import Task
+
+
+@pytree
+class Problem:
+    """What is asked of a robot.
+
+    Args:
+      robot: the robot; its leaves may have batch axes.
+      tasks: name to task. Rows stack in sorted order of the names.
+      limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
+      constraints: None for the model's active equality constraints, {} for none.
+      dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move.
+
+    Raises:
+      JaxikError: for a wrong type, an empty problem, or a name that is no string.
+    """
+
+    robot: Robot = leaf()
+    tasks: dict[str, Task] = leaf()
+    limits: tuple[Any, ...] | None = leaf(default=None)
+    constraints: dict[str, Task] | None = leaf(default=None)
+    dof_mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.robot, Robot):
+            raise JaxikError(f"robot is a Robot, from jaxik.load_robot(...); not {type(self.robot).__name__}")
+        tasks = _named("tasks", self.tasks)
+        if not tasks:
+            raise JaxikError('a problem needs at least one task: Problem(robot, {"tip": FrameTask(...)})')
+        for name, task in tasks.items():
+            for frame in task.frames:
+                try:
+                    self.robot.frame(frame)
+                except JaxikError as error:
+                    raise JaxikError(f"task {name!r}: {error}") from None
+        if self.limits is not None:
+            for limit in self.limits:
+                if not isinstance(limit, ConfigurationLimit):
+                    raise JaxikError(f"limits is a tuple of limits such as ConfigurationLimit(), not of {limit!r}")
+        mask = self.dof_mask
+        if mask is not None:
+            mask = jnp.asarray(mask, bool)
+            if mask.shape[-1:] != (self.robot.nv,):
+                raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
+        constraints = None if self.constraints is None else _named("constraints", self.constraints)
+        set_fields(self, tasks=tasks, dof_mask=mask, constraints=constraints)
+
+
+def _named(field: str, tasks: Any) -> dict[str, Task]:
+    if not isinstance(tasks, Mapping):
+        raise JaxikError(f"{field} is a dict from name to task, not {type(tasks).__name__}")
+    for name, task in tasks.items():
+        if not isinstance(name, str):
+            raise JaxikError(f"names of {field} are strings, not {name!r}")
+        if not isinstance(task, Task):
+            raise JaxikError(f"{field}[{name!r}] is a Task such as FrameTask, not {type(task).__name__}")
+    return {name: tasks[name] for name in sorted(tasks)}
+
+
+@pytree
+class Prepared:
+    """A problem of one element with what does not change while it is solved: limits and kinematic constants."""
+
+    problem: Problem = leaf()
+    robot: Robot = leaf()
+    segments: Segments = leaf()
+
+
+def prepare(problem: Problem) -> Prepared:
+    """Apply the limits and compute the constants of the kinematics."""
+    robot = problem.robot
+    limits = (ConfigurationLimit(),) if problem.limits is None else problem.limits
+    limited = robot if limits else unlimited(robot)
+    for limit in limits:
+        limited = limit.narrowed(limited)
+    tasks = problem.tasks.values()
+    frames = tuple(dict.fromkeys(frame for task in tasks for frame in task.frames))
+    subtrees = tuple(dict.fromkeys(root for task in tasks for root in task.subtrees))
+    constants = kinematics.segments(robot, plan(robot.topology, frames, subtrees))
+    return Prepared(problem, limited, constants)
+
+
+class Rows(NamedTuple):
+    """The tasks at one configuration, stacked and weighted: 1/2 |residual|^2 is the objective.
+
+    Attributes:
+      residual (m,), jacobian (m, nv): weighted with the costs; columns of masked degrees of freedom are zero.
+      met: whether every task that has a tolerance meets it.
+    """
+
+    residual: jax.Array
+    jacobian: jax.Array
+    met: jax.Array
+
+
+def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
+    """One forward kinematics for all tasks and limits."""
+    return kinematics.forward(prepared.segments, q)
+
+
+def rows(prepared: Prepared, q: jax.Array) -> Rows:
+    """Stack and weight all tasks at one configuration (nq,)."""
+    kin, robot = evaluate(prepared, q), prepared.problem.robot
+    residuals, jacobians = [], []
+    met = jnp.asarray(True)
+    for task in prepared.problem.tasks.values():
+        residual = task.residual(robot, kin)
+        weight = _weights(task, residual)
+        residuals.append(jnp.concatenate([jnp.ravel(w * r) for w, r in _pairs(weight, residual)]))
+        jacobian = task.jacobian(robot, kin)
+        jacobians.append(
+            jnp.concatenate([(w[..., None] * j).reshape(-1, robot.nv) for w, j in _pairs(weight, jacobian)])
+        )
+        met = met & _met(task, weight, task.error(robot, kin))
+    jacobian = jnp.concatenate(jacobians)
+    if prepared.problem.dof_mask is not None:
+        jacobian = jacobian * prepared.problem.dof_mask.astype(jacobian.dtype)
+    return Rows(jnp.concatenate(residuals), jacobian, met)
+
+
+def _pairs(a: Any, b: Any) -> list[tuple[jax.Array, jax.Array]]:
+    return list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
+
+
+def _weights(task: Task, residual: Any) -> Any:
+    """The cost of every row, in the residual's structure."""
+    weights = task.weights()
+    if jax.tree.structure(weights) != jax.tree.structure(residual):
+        weights = jax.tree.map(lambda _: weights, residual)
+    return jax.tree.map(lambda w, r: jnp.broadcast_to(jnp.asarray(w, r.dtype), r.shape), weights, residual)
+
+
+def _met(task: Task, weights: Any, error: Any) -> jax.Array:
+    """Whether the norm of each part of the error, over rows that have a weight, is within its tolerance."""
+    tolerances = task.tolerances()
+    met = jnp.asarray(True)
+    if tolerances is None:
+        return met
+    if jax.tree.structure(tolerances) != jax.tree.structure(error):
+        tolerances = jax.tree.map(lambda _: tolerances, error)
+    for tolerance, (w, e) in zip(jax.tree.leaves(tolerances), _pairs(weights, error), strict=True):
+        square = jnp.sum(jnp.where(w != 0, e * e, 0))
+        met = met & (square <= tolerance * tolerance)
+    return met
+
+
+def errors(prepared: Prepared, q: jax.Array) -> dict[str, Any]:
+    """What each task reports at one configuration."""
+    kin = evaluate(prepared, q)
+    return {name: task.error(prepared.problem.robot, kin) for name, task in prepared.problem.tasks.items()}
+
+
+def has_tolerances(problem: Problem) -> bool:
+    """Whether every task has a tolerance, so that the problem ends when they are met."""
+    return all(task.tolerances() is not None for task in problem.tasks.values())
+
+
+def check_solvable(problem: Problem) -> None:
+    """Say on the host what `solve` cannot hold.
+
+    Raises:
+      JaxikError: for constraints given as tasks and for tasks at several priorities.
+    """
+    topology = problem.robot.topology
+    if problem.constraints:
+        raise JaxikError("solve does not take constraints yet: make them tasks with a high cost")
+    if len({task.priority for task in problem.tasks.values()}) > 1:
+        raise JaxikError("solve does not take tasks at several priorities yet: give them one priority, and costs")
+    held = [c.name or topology.joints[c.follower].name for c in topology.couplings]
+    held += [e.name or e.kind for e in topology.equalities if not set(e.bodies) & set(topology.mocap_bodies)]
+    if problem.constraints is None and held:
+        warnings.warn(
+            f"solve does not hold the equality constraints of {topology.name} yet ({', '.join(held)}): "
+            "pass constraints={} to say that this is meant",
+            JaxikWarning,
+            stacklevel=3,
+        )
+
+

@@ -1,0 +1,1 @@
+"""Tasks: what is wanted of a configuration, as residuals with Jacobians."""
