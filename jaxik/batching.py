@@ -26,33 +26,44 @@ class Batch(NamedTuple):
     mapped: list[bool]
 
 
-def fold(tree: Any, ranks: Any) -> Batch:
-    """Find the batch shape that the leaves of `tree` share by broadcasting, and fold it into one leading axis.
+def _own_shapes(tree: Any, ranks: Any) -> list[tuple[int, ...]]:
+    """The leading batch axes of each leaf."""
+    ranked = zip(jax.tree.leaves(tree), jax.tree.leaves(ranks), strict=True)
+    return [tuple(np.shape(x))[: max(np.ndim(x) - rank, 0)] for x, rank in ranked]
+
+
+def batch_shape(tree: Any, ranks: Any) -> tuple[int, ...]:
+    """The batch shape that the leaves of `tree` share by broadcasting.
 
     Args:
-      tree: pytree of arrays (*batch, *core); batch shapes broadcast against each other.
+      tree: pytree of arrays (*batch, *core).
       ranks: pytree of the same structure with the core rank of each leaf.
 
     Raises:
       JaxikError: if the batch shapes do not broadcast; names each leaf with its shape.
     """
-    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    flat_ranks = jax.tree.leaves(ranks)
-    leaves = [x for _, x in paths]
-    shapes = [tuple(np.shape(x))[: max(np.ndim(x) - r, 0)] for x, r in zip(leaves, flat_ranks, strict=True)]
+    shapes = _own_shapes(tree, ranks)
     try:
-        shape = np.broadcast_shapes(*shapes)
+        return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
         given = ", ".join(
             f"{jax.tree_util.keystr(path, simple=True, separator='.')}: {tuple(np.shape(x))} of which batch {s}"
-            for (path, x), s in zip(paths, shapes, strict=True)
+            for (path, x), s in zip(jax.tree_util.tree_flatten_with_path(tree)[0], shapes, strict=True)
             if s
         )
         raise JaxikError(
             f"the leading batch axes do not broadcast: {given}. Give each array the same leading axes, or none"
         ) from None
+
+
+def fold(tree: Any, ranks: Any) -> Batch:
+    """Fold the batch axes that the leaves of `tree` share by broadcasting into one leading axis.
+
+    Args, Raises: as for `batch_shape`.
+    """
+    shape = batch_shape(tree, ranks)
     folded, mapped = [], []
-    for x, own in zip(leaves, shapes, strict=True):
+    for x, own in zip(jax.tree.leaves(tree), _own_shapes(tree, ranks), strict=True):
         core = tuple(np.shape(x))[len(own) :]
         if math.prod(own) == 1 and math.prod(shape) != 1:
             folded.append(jnp.reshape(x, core) if own else x)
@@ -63,7 +74,7 @@ def fold(tree: Any, ranks: Any) -> Batch:
         else:
             folded.append(jnp.reshape(jnp.broadcast_to(x, (*shape, *core)), (math.prod(shape), *core)))
             mapped.append(True)
-    return Batch(tuple(shape), folded, mapped)
+    return Batch(shape, folded, mapped)
 
 
 def over_batch(function: Callable[..., Any], args: dict[str, Any], ranks: dict[str, Any]) -> Any:
@@ -84,11 +95,11 @@ def over_batch(function: Callable[..., Any], args: dict[str, Any], ranks: dict[s
     """
     batch = fold(args, ranks)
     treedef = jax.tree.structure(args)
-    if not batch.shape:
-        with jax.default_matmul_precision("highest"):
-            return function(**args)
     size = math.prod(batch.shape)
     with_last = [jnp.moveaxis(x, 0, -1) if m else x for x, m in zip(batch.leaves, batch.mapped, strict=True)]
     mapped = jax.tree.unflatten(treedef, batch.mapped)
-    out = lanes(lambda element: function(**element), (mapped,), size)(jax.tree.unflatten(treedef, with_last))
+    with jax.default_matmul_precision("highest"):
+        if not batch.shape:
+            return function(**args)
+        out = lanes(lambda element: function(**element), (mapped,), size)(jax.tree.unflatten(treedef, with_last))
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0).reshape(*batch.shape, *x.shape[:-1]), out)

@@ -113,6 +113,38 @@ class Kinematics:
         linear, angular = self.jacobian_world_aligned(frame)
         return jnp.concatenate([back @ linear, back @ angular])
 
+    def bending(self, motion: jax.Array, force: jax.Array) -> jax.Array:
+        """`force` times the second derivative of a point, or of a frame, along `integrate`: (nv, nv), symmetric.
+
+        With joint j nearer to the base than joint k, the velocity v_k turns with j: d v_k/dq_j = w_j x v_k = d v_j/dq_k,
+        and the rotation vector to second order has w_j x w_k / 2.
+
+        Args:
+          motion (3, nv) or (6, nv): velocity for a unit rate of each degree of freedom, in world axes, linear first.
+          force (3,) or (6,): on position and rotation.
+        """
+        turned = lie.cross(jnp.broadcast_to(force[:3, None], self.angular.shape), self.angular)
+        pairs = turned.T @ motion[:3]
+        upper = pairs
+        if motion.shape[0] == 6:
+            own = motion[3:]
+            moment = lie.cross(jnp.broadcast_to(force[3:, None], own.shape), own)
+            upper = upper + 0.5 * (moment.T @ own)
+        nearer, same = self._joint_order()
+        half = jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0)
+        return half + half.T
+
+    def _joint_order(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each pair of degrees of freedom: whether the first's joint is nearer to the base, or they share one."""
+        topology, plan = self.plan.topology, self.plan
+        nearer, same = np.zeros((self.nv, self.nv), bool), np.zeros((self.nv, self.nv), bool)
+        for s, joint in enumerate(plan.joints):
+            columns = list(topology.joints[joint].v_indices)
+            same[np.ix_(columns, columns)] = True
+            for a in plan.ancestors[s] - {s}:
+                nearer[np.ix_(topology.joints[plan.joints[a]].v_indices, columns)] = True
+        return nearer, same
+
     def _moved_by(self, segment: int) -> np.ndarray:
         """Which degrees of freedom move `segment`: (nv,) of bool."""
         moved = np.zeros(self.nv, bool)

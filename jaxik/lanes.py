@@ -20,7 +20,7 @@ from jax.extend import core as jex_core
 
 # Contractions up to this many terms are unrolled into one chain of multiply-adds; longer ones are a broadcast product
 # and a reduction.
-UNROLLED_TERMS = 8
+UNROLLED_TERMS = 3
 
 
 class Lane(NamedTuple):
@@ -41,19 +41,38 @@ def lanes(function: Callable[..., Any], mapped: Any, size: int) -> Callable[...,
     Returns:
       A function of the same arguments, mapped leaves with the lane axis last; every output leaf carries a lane axis.
     """
+    return lambda *args: jax.tree.map(
+        lambda out: _with_lanes(out, size), _mapped(function, mapped, size, args), is_leaf=_is_lane
+    )
 
-    def mapped_function(*args: Any) -> Any:
-        leaves, treedef = jax.tree.flatten(args)
-        flags = jax.tree.leaves(_broadcast_prefix(mapped, args))
-        element = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
-        trace = jax.make_jaxpr(lambda *xs: function(*jax.tree.unflatten(treedef, xs)), return_shape=True)
-        # What is not mapped stays a library product, whose default precision on some devices is 1e-3.
-        with jax.default_matmul_precision("highest"):
-            closed, shape = trace(*element)
-        outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size)
-        return jax.tree.unflatten(jax.tree.structure(shape), [_with_lanes(out, size) for out in outputs])
 
-    return mapped_function
+def lanes_where_needed(function: Callable[..., Any], mapped: Any, size: int) -> Callable[..., tuple[Any, Any]]:
+    """Like `lanes`, but outputs that do not depend on a mapped argument stay without a lane axis.
+
+    Returns:
+      A function that gives the outputs, and a pytree of bool of their structure: which of them carry a lane axis.
+    """
+
+    def partly(*args: Any) -> tuple[Any, Any]:
+        out = _mapped(function, mapped, size, args)
+        values = jax.tree.map(lambda x: jnp.asarray(x.value), out, is_leaf=_is_lane)
+        return values, jax.tree.map(lambda x: x.mapped, out, is_leaf=_is_lane)
+
+    return partly
+
+
+def _is_lane(x: Any) -> bool:
+    return isinstance(x, Lane)
+
+
+def _mapped(function: Callable[..., Any], mapped: Any, size: int, args: tuple[Any, ...]) -> Any:
+    leaves, treedef = jax.tree.flatten(args)
+    flags = jax.tree.leaves(_broadcast_prefix(mapped, args))
+    element = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
+    trace = jax.make_jaxpr(lambda *xs: function(*jax.tree.unflatten(treedef, xs)), return_shape=True)
+    closed, shape = trace(*element)
+    outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size)
+    return jax.tree.unflatten(jax.tree.structure(shape), outputs)
 
 
 def _broadcast_prefix(prefix: Any, tree: Any) -> Any:
@@ -96,7 +115,7 @@ def _apply(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     if inner is not None:
         return _evaluate(inner, inputs, size)
     if not any(x.mapped for x in inputs):
-        return [Lane(x, False) for x in _as_function(eqn)(*(x.value for x in inputs))]
+        return [Lane(x, False) for x in _bind(eqn, eqn.params, [x.value for x in inputs])]
     if name in ELEMENTWISE:
         return [Lane(x, True) for x in _bind(eqn, eqn.params, _aligned(eqn, inputs, size))]
     if name in RULES:
@@ -118,21 +137,14 @@ def _inlined(eqn: Any) -> jex_core.ClosedJaxpr | None:
 
 
 def _bind(eqn: Any, params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
-    out = eqn.primitive.bind(*values, **params)
+    # A custom call carries its derivative rule along.
+    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
     return list(out) if eqn.primitive.multiple_results else [out]
-
-
-def _as_function(eqn: Any) -> Callable[..., list[Any]]:
-    """One equation as a function of its operands, with the derivative rule that a custom call carries."""
-    places = {atom: i for i, atom in enumerate(eqn.invars) if not isinstance(atom, jex_core.Literal)}
-    jaxpr = jex_core.Jaxpr(constvars=(), invars=list(places), outvars=eqn.outvars, eqns=[eqn])
-    function = jex_core.jaxpr_as_fun(jex_core.ClosedJaxpr(jaxpr, ()))
-    return lambda *xs: function(*(xs[i] for i in places.values()))
 
 
 def _by_vmap(eqn: Any, inputs: list[Lane]) -> list[Lane]:
     axes = tuple(-1 if x.mapped else None for x in inputs)
-    function = jax.vmap(_as_function(eqn), in_axes=axes, out_axes=-1)
+    function = jax.vmap(lambda *xs: _bind(eqn, eqn.params, xs), in_axes=axes, out_axes=-1)
     return [Lane(x, True) for x in function(*(x.value for x in inputs))]
 
 
@@ -251,7 +263,8 @@ def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     contract, batch = len(lhs_contract), len(lhs_batch)
     terms = int(np.prod(lhs.shape[:contract]))
     lhs = lhs.reshape(terms, *lhs.shape[contract:-1], *(1,) * len(rhs_free), lhs.shape[-1])
-    rhs = rhs.reshape(terms, *rhs.shape[contract : contract + batch], *(1,) * len(lhs_free), *rhs.shape[contract + batch :])
+    shared, own = rhs.shape[contract : contract + batch], rhs.shape[contract + batch :]
+    rhs = rhs.reshape(terms, *shared, *(1,) * len(lhs_free), *own)
     if 0 < terms <= UNROLLED_TERMS:
         total = lhs[0] * rhs[0]
         for k in range(1, terms):
@@ -302,7 +315,6 @@ def _while(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
 
 def _custom_jvp(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     """The body over lanes; where derivatives are taken of it, the custom rule over lanes."""
-    element = _as_function(eqn)
     differentiable = [jnp.issubdtype(jnp.result_type(x.value), jnp.inexact) for x in inputs]
 
     @jax.custom_jvp
@@ -312,8 +324,11 @@ def _custom_jvp(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
 
     def element_jvp(values: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
         rest = iter(tangents)
-        full = [next(rest) if d else np.zeros(v.shape, jax.dtypes.float0) for v, d in zip(values, differentiable, strict=True)]
-        return jax.jvp(element, values, full)
+        every = [
+            next(rest) if d else np.zeros(v.shape, jax.dtypes.float0)
+            for v, d in zip(values, differentiable, strict=True)
+        ]
+        return jax.jvp(lambda *xs: _bind(eqn, eqn.params, xs), values, every)
 
     @call.defjvp
     def rule(values: Any, tangents: Any) -> tuple[list[jax.Array], list[jax.Array]]:

@@ -144,38 +144,52 @@ def quaternion_difference(a: jax.Array, b: jax.Array) -> jax.Array:
     return log_quaternion(jnp.where(d[0] < 0, -d, d))
 
 
-def _inverse_jacobian_coefficients(w: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """k(x) = (1 - (x/2) cot(x/2)) / x^2 and dk/d(x^2), for x = |w| <= pi."""
+def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Rotation vector w of a matrix, and k(s) = (1 - (x/2) cot(x/2)) / x^2 with its first two derivatives by s = x^2.
+
+    k makes the left Jacobian of the log, I - [w]/2 + k [w]^2, for x = |w| <= pi. The quaternion on the way has sine
+    and cosine of x/2, so no further one is taken.
+    """
+    q = matrix_to_quaternion(r)
+    w = log_quaternion(q)
     square = jnp.sum(w * w)
     small = square < SERIES_ANGLE_SQUARED
-    series, slope = jnp.zeros_like(square), jnp.zeros_like(square)
+    series = [jnp.zeros_like(square)] * 3
     for i in reversed(range(len(INVERSE_JACOBIAN_SERIES))):
-        series = series * square + INVERSE_JACOBIAN_SERIES[i]
-    for i in reversed(range(1, len(INVERSE_JACOBIAN_SERIES))):
-        slope = slope * square + i * INVERSE_JACOBIAN_SERIES[i]
-    x2 = jnp.where(small, 1.0, square)
-    half = jnp.sqrt(x2) / 2
-    sine, cosine = jnp.sin(half), jnp.cos(half)
-    a = half * cosine / sine
-    k = (1 - a) / x2
-    closed_slope = (1 / (8 * sine * sine) - a / (2 * x2) - k) / x2
-    return jnp.where(small, series, k), jnp.where(small, slope, closed_slope)
+        c = INVERSE_JACOBIAN_SERIES[i]
+        series[0] = series[0] * square + c
+        series[1] = series[1] * square + i * c if i > 0 else series[1]
+        series[2] = series[2] * square + i * (i - 1) * c if i > 1 else series[2]
+    s = jnp.where(small, 1.0, square)
+    sine2 = jnp.where(small, 1.0, jnp.sum(q[1:] * q[1:]))
+    cosine, x = q[0], jnp.sqrt(s)
+    sine = jnp.sqrt(sine2)
+    # With a = (x/2) cot(x/2): a' = a/(2 s) - 1/(8 sin^2), a'' = a'/(2 s) - a/(2 s^2) + cos/(16 x sin^3), by s.
+    a = x * cosine / (2 * sine)
+    a1 = a / (2 * s) - 1 / (8 * sine2)
+    a2 = a1 / (2 * s) - a / (2 * s * s) + cosine / (16 * x * sine * sine2)
+    k = (1 - a) / s
+    k1 = -(a1 + k) / s
+    k2 = -(a2 + 2 * k1) / s
+    return w, jnp.where(small, series[0], k), jnp.where(small, series[1], k1), jnp.where(small, series[2], k2)
 
 
 def log_pose(error: Transform) -> jax.Array:
     """Twist (6,), linear first, whose exponential is `error`: (V^-1 p, w)."""
-    w = log_rotation(error.rotation)
-    k, _ = _inverse_jacobian_coefficients(w)
+    w, k, _, _ = log_with_coefficients(error.rotation)
     d = error.position
     wd = cross(w, d)
     return jnp.concatenate([d - wd / 2 + k * cross(w, wd), w])
 
 
-def inverse_left_jacobian(w: jax.Array) -> jax.Array:
-    """The matrix (3, 3) I - [w]/2 + k [w]^2: V^-1(w), also the left Jacobian of the rotation log, inverted."""
-    k, _ = _inverse_jacobian_coefficients(w)
+def log_rotation_derivative(r: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The rotation vector w (3,) of `r`, and the left Jacobian of the log, A = I - [w]/2 + k [w]^2 (3, 3).
+
+    Where `r` moves to exp(u) r, w moves by A u.
+    """
+    w, k, _, _ = log_with_coefficients(r)
     s = skew(w)
-    return jnp.eye(3, dtype=w.dtype) - s / 2 + k * (s @ s)
+    return w, jnp.eye(3, dtype=w.dtype) - s / 2 + k * (s @ s)
 
 
 def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -187,8 +201,7 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     Returns:
       twist (6,), A (3, 3), B (3, 3).
     """
-    w = log_rotation(error.rotation)
-    k, slope = _inverse_jacobian_coefficients(w)
+    w, k, slope, _ = log_with_coefficients(error.rotation)
     d = error.position
     s = skew(w)
     eye = jnp.eye(3, dtype=w.dtype)

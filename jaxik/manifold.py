@@ -147,9 +147,11 @@ def _clamp_ball(quaternion: jax.Array, limit: jax.Array) -> jax.Array:
 
 
 def sample(robot: Robot, key: jax.Array, box: jax.Array) -> jax.Array:
-    """A random configuration (nq,): uniform within limits, in (-pi, pi] for hinges without, uniform on SO(3) for ball
-    and free rotations (limited balls uniform in axis and angle), in [-box, box] for slides without limits and for free
-    positions."""
+    """A random configuration (nq,), uniform within limits.
+
+    Hinges without limits lie in (-pi, pi], ball and free rotations are uniform on SO(3), limited balls uniform in axis
+    and angle, slides without limits and free positions lie in [-box, box].
+    """
     topology = robot.topology
     dtype = robot.q_home.dtype
     joints = list(topology.scalar_joints)

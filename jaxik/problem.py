@@ -14,7 +14,7 @@ from jaxik.limits.configuration import ConfigurationLimit, unlimited
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
-from jaxik.tasks.base import Task
+from jaxik.tasks.base import Task, exact_hessian
 
 
 @pytree
@@ -133,6 +133,19 @@ def rows(prepared: Prepared, q: jax.Array) -> Rows:
     if prepared.problem.dof_mask is not None:
         jacobian = jacobian * prepared.problem.dof_mask.astype(jacobian.dtype)
     return Rows(jnp.concatenate(residuals), jacobian, met)
+
+
+def hessian(prepared: Prepared, q: jax.Array) -> jax.Array:
+    """Second derivative (nv, nv) of 1/2 |residual|^2 along `integrate`; zero for masked degrees of freedom."""
+    kin, robot = evaluate(prepared, q), prepared.problem.robot
+    total = jnp.zeros((robot.nv, robot.nv), q.dtype)
+    for task in prepared.problem.tasks.values():
+        shape = jax.eval_shape(lambda task=task: task.residual(robot, kin))
+        total = total + exact_hessian(task, robot, kin, _weights(task, shape))
+    if prepared.problem.dof_mask is not None:
+        mask = prepared.problem.dof_mask.astype(q.dtype)
+        total = mask[:, None] * total * mask
+    return total
 
 
 def _pairs(a: Any, b: Any) -> list[tuple[jax.Array, jax.Array]]:

@@ -1,6 +1,6 @@
 """`solve`: from a start to a stationary point of the tasks within the limits, for any number of elements."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,13 +8,13 @@ import numpy as np
 
 from jaxik.errors import JaxikError
 from jaxik.manifold import clamp
-from jaxik.problem import Problem, check_solvable, errors, has_tolerances, prepare, rows
+from jaxik.problem import Prepared, Problem, check_solvable, errors, has_tolerances, prepare, rows
 from jaxik.pytree import core_ranks, leaf, pytree
 from jaxik.solvers import levenberg_marquardt
 from jaxik.solvers.levenberg_marquardt import SolveOptions
-from jaxik.solvers.loop import iterate
+from jaxik.solvers.batch import run_batch
+from jaxik.solvers.loop import Method, Phase
 from jaxik.status import REMEDIES, Status
-from jaxik.tiles import in_tiles
 
 
 @pytree
@@ -105,7 +105,7 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 @jax.jit
 def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     arguments = (_cast(problem, q0.dtype), q0, _cast(options, q0.dtype))
-    return in_tiles(solve_element, arguments, core_ranks(arguments[0]), 1, core_ranks(options))
+    return run_batch(SOLVE, arguments, (core_ranks(arguments[0]), 1, core_ranks(options)))
 
 
 def _cast(tree: Any, dtype: Any) -> Any:
@@ -117,25 +117,84 @@ def _cast(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating) else x, tree)
 
 
-def solve_element(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
-    """Solve one element."""
+class _Context(NamedTuple):
+    """One element's problem, where it starts, and whether that start was finite."""
+
+    prepared: Prepared
+    q: jax.Array
+    finite: jax.Array
+    options: SolveOptions
+
+
+class _Result(NamedTuple):
+    """What is known of an element between and after the phases."""
+
+    q: jax.Array
+    cost: jax.Array
+    size: jax.Array
+    met: jax.Array
+    crawling: jax.Array
+    stationary: jax.Array
+    iterations: jax.Array
+
+
+def _prepare(problem: Problem, q0: jax.Array, options: SolveOptions) -> _Context:
     prepared = prepare(problem)
-    finite = jnp.all(jnp.isfinite(q0))
-    q = clamp(prepared.robot, jnp.where(jnp.isfinite(q0), q0, problem.robot.q_home))
-    state = iterate(levenberg_marquardt, prepared, q, options)
-    nonfinite = ~(finite & jnp.isfinite(state.cost))
-    # Without a tolerance for every task, `met` is not followed during the iteration.
-    met = state.met if has_tolerances(problem) else state.stationary & _met(prepared, state.q)
-    status = jnp.where(met, Status.CONVERGED, jnp.where(state.stationary, Status.STALLED, Status.TIMEOUT))
+    finite = jnp.isfinite(q0)
+    q = clamp(prepared.robot, jnp.where(finite, q0, problem.robot.q_home))
+    return _Context(prepared, q, jnp.all(finite), options)
+
+
+def _start(context: _Context) -> _Result:
+    no = jnp.zeros((), bool)
+    infinite = jnp.full((), jnp.inf, context.q.dtype)
+    return _Result(context.q, infinite, infinite, no, no, no, jnp.zeros((), jnp.int32))
+
+
+def _result(state: levenberg_marquardt.State) -> _Result:
+    return _Result(state.q, state.cost, state.size, state.met, state.crawling, state.stationary, state.iterations)
+
+
+def _answer(context: _Context, result: _Result) -> Solution:
+    prepared = context.prepared
+    model = rows(prepared, result.q)
+    settled = result.met if has_tolerances(prepared.problem) else result.stationary
+    status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
+    status = jnp.where(settled & model.met, Status.CONVERGED, status)
+    status = jnp.where(context.finite & jnp.isfinite(result.cost), status, Status.NONFINITE)
     return Solution(
-        q=state.q,
-        status=jnp.where(nonfinite, Status.NONFINITE, status).astype(jnp.int32),
-        residuals=errors(prepared, state.q),
-        iterations=state.iterations,
-        cost=state.cost,
-        stationarity=levenberg_marquardt.stationarity(prepared, state),
+        q=result.q,
+        status=status.astype(jnp.int32),
+        residuals=errors(prepared, result.q),
+        iterations=result.iterations,
+        cost=result.cost,
+        stationarity=jnp.where(
+            result.met, levenberg_marquardt.undamped_step(prepared, result.q, model), result.size
+        ),
     )
 
 
-def _met(prepared: Any, q: jax.Array) -> jax.Array:
-    return rows(prepared, q).met
+# Newton steps come after Gauss-Newton for the few elements that need them: side by side, every step would cost both.
+SOLVE = Method(
+    prepare=_prepare,
+    start=_start,
+    phases=(
+        Phase(
+            wants=lambda result: result.iterations == 0,
+            init=lambda context, result: levenberg_marquardt.init(
+                context.prepared, result.q, context.options.initial_damping, 0
+            ),
+            step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
+            ended=lambda state: state.ended | state.crawling,
+            result=_result,
+        ),
+        Phase(
+            wants=lambda result: result.crawling,
+            init=lambda context, result: levenberg_marquardt.init(context.prepared, result.q, 1e-6, result.iterations),
+            step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
+            ended=lambda state: state.ended,
+            result=_result,
+        ),
+    ),
+    answer=_answer,
+)

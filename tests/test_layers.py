@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # What each layer knows: JAX; jaxlie and small dense mathematics; robots and how they move; one evaluated
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
-    {"errors", "pytree", "typing"},
-    {"lie", "linalg", "lanes", "batching"},
+    {"errors", "pytree", "status", "typing"},
+    {"lie", "linalg", "lanes", "batching", "tiles"},
     {"robot", "manifold", "kinematics"},
     {"tasks", "limits"},
     {"problem", "qp"},

@@ -1,6 +1,5 @@
 """From a compiled MuJoCo model to a `Robot`."""
 
-import dataclasses
 import warnings
 from typing import Any
 
@@ -9,8 +8,7 @@ import mujoco
 import numpy as np
 
 from jaxik.errors import JaxikWarning
-from jaxik.manifold import clamp
-from jaxik.robot.model import Robot, round_inward
+from jaxik.robot.model import Robot
 from jaxik.robot.sources import Source, read_source
 from jaxik.robot.topology import Coupling, Equality, Joint, JointType, Topology, intern
 
@@ -45,11 +43,8 @@ def build_robot(source: Source) -> Robot:
     topology = _topology(model, source.name)
     limited = model.jnt_limited.astype(bool)
     dtype = jnp.result_type(float)
-    lower, upper = round_inward(
-        jnp.asarray(np.where(limited, model.jnt_range[:, 0], -np.inf)),
-        jnp.asarray(np.where(limited, model.jnt_range[:, 1], np.inf)),
-        dtype,
-    ) if dtype == np.float64 else _inward32(model, limited)
+    lower, upper = model.jnt_range.T if dtype == np.float64 else _inward32(*model.jnt_range.T)
+    lower, upper = np.where(limited, lower, -np.inf), np.where(limited, upper, np.inf)
     velocity = np.full(model.nv, np.inf)
     for name, limit in source.velocity_limits.items():
         velocity[list(topology.joints[topology.joint_index(name)].v_indices)] = limit
@@ -62,38 +57,41 @@ def build_robot(source: Source) -> Robot:
         body_center=model.body_ipos,
         joint_anchor=model.jnt_pos,
         joint_axis=model.jnt_axis,
+        limit_lower=lower,
+        limit_upper=upper,
         velocity_limit=velocity,
         q_reference=model.qpos0,
-        q_home=model.key_qpos[home[0]] if home.size else model.qpos0,
-        keyframes=model.key_qpos.reshape(-1, model.nq),
+        q_home=model.key_qpos[home[0]] if home.size else _inside(topology, model.qpos0, lower, upper),
+        keyframes=model.key_qpos.reshape(model.nkey, model.nq),
         site_position=model.site_pos,
         site_quaternion=model.site_quat,
         geom_position=model.geom_pos,
         geom_quaternion=model.geom_quat,
         coupling_coefficients=model.eq_data[couplings, :5],
     )
-    robot = Robot(
+    return Robot(
         topology=topology,
-        limit_lower=lower,
-        limit_upper=upper,
-        **{name: jnp.asarray(value, dtype) for name, value in leaves.items()},
+        **{name: jnp.array(value, dtype) for name, value in leaves.items()},  # no view of the model
     )
-    if home.size:
-        return robot
-    return dataclasses.replace(robot, q_home=clamp(robot, robot.q_home))
 
 
-def _inward32(model: mujoco.MjModel, limited: np.ndarray) -> Any:
+def _inside(topology: Topology, q: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """`q` (nq,) with hinges and slides moved inside their limits; a ball's identity is inside any."""
+    q = q.copy()
+    joints = list(topology.scalar_joints)
+    at = [topology.joints[j].q_index for j in joints]
+    q[at] = np.clip(q[at], lower[joints], upper[joints])
+    return q
+
+
+def _inward32(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float32 limits inside the float64 ones; where none lies between two limits, the nearest."""
-    low, high = model.jnt_range[:, 0], model.jnt_range[:, 1]
     low32, high32 = low.astype(np.float32), high.astype(np.float32)
     up = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
     down = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
     nearest = ((low + high) / 2).astype(np.float32)
     empty = up > down
-    lower = np.where(limited, np.where(empty, nearest, up), -np.inf)
-    upper = np.where(limited, np.where(empty, nearest, down), np.inf)
-    return jnp.asarray(lower, jnp.float32), jnp.asarray(upper, jnp.float32)
+    return np.where(empty, nearest, up), np.where(empty, nearest, down)
 
 
 def _names(model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> tuple[str, ...]:

@@ -14,13 +14,14 @@ import jaxlie
 import numpy as np
 
 from jaxik import kinematics, lie, manifold
-from jaxik.batching import fold, over_batch
+from jaxik.batching import batch_shape, fold, over_batch
 from jaxik.errors import JaxikError, unknown_name
+from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
 from jaxik.pytree import core_ranks, leaf, pytree, static
 from jaxik.robot.plan import Plan, plan, subtree
-from jaxik.kinematics import Kinematics
 from jaxik.robot.topology import Frame, Topology, intern
+
 
 @pytree
 class Robot:
@@ -169,7 +170,13 @@ class Robot:
         Raises:
           JaxikError: if `shape` does not broadcast with the robot's own batch axes.
         """
-        return _sample(self, key, jnp.asarray(box, self.q_home.dtype), (shape,) if isinstance(shape, int) else shape)
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        batch = batch_shape(self, core_ranks(self))
+        try:
+            shape = np.broadcast_shapes(shape, batch)
+        except ValueError:
+            raise JaxikError(f"shape {shape} does not broadcast with the robot's batch axes {batch}") from None
+        return _sample(self, key, jnp.asarray(box, self.q_home.dtype), shape)
 
     def integrate(self, q: jax.Array, dq: jax.Array) -> jax.Array:
         """The configuration (*batch, nq) reached from `q` (*batch, nq) along the tangent `dq` (*batch, nv).
@@ -178,11 +185,13 @@ class Robot:
         """
         q = self._configuration(q)
         dq = self._tangent(dq, "dq").astype(q.dtype)
+        batch_shape({"q": q, "dq": dq}, {"q": 1, "dq": 1})
         return _integrate(self.topology, q, dq)
 
     def difference(self, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
         """The shortest tangent (*batch, nv) with `integrate(q_from, tangent) = q_to`."""
         q_from, q_to = self._configuration(q_from), self._configuration(q_to)
+        batch_shape({"q_from": q_from, "q_to": q_to}, {"q_from": 1, "q_to": 1})
         return _difference(self.topology, q_from, q_to)
 
     def clamp(self, q: jax.Array) -> jax.Array:
@@ -336,8 +345,14 @@ class Robot:
         )
 
 
-@partial(jax.jit, static_argnums=(0, 1))
 def _over_batch(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
+    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
+    batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
+    return _compiled(function, evaluation, robot, q)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
     robot = robot.astype(q.dtype)
     return over_batch(
         lambda robot, q: function(robot, evaluation, q), {"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1}
@@ -348,10 +363,6 @@ def _over_batch(function: Callable[..., Any], evaluation: Plan | None, robot: Ro
 def _sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     robot = robot.astype(robot.q_home.dtype)
     batch = fold(robot, core_ranks(robot))
-    try:
-        shape = np.broadcast_shapes(shape, batch.shape)
-    except ValueError:
-        raise JaxikError(f"shape {shape} does not broadcast with the robot's batch axes {batch.shape}") from None
     if not shape:
         return manifold.sample(robot, key, box)
     keys = jax.random.split(key, math.prod(shape))
@@ -369,9 +380,7 @@ def _sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...]
 
 @partial(jax.jit, static_argnums=0)
 def _integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
-    return over_batch(
-        lambda q, dq: manifold.integrate(topology, q, dq), {"q": q, "dq": dq}, {"q": 1, "dq": 1}
-    )
+    return over_batch(lambda q, dq: manifold.integrate(topology, q, dq), {"q": q, "dq": dq}, {"q": 1, "dq": 1})
 
 
 @partial(jax.jit, static_argnums=0)

@@ -1,5 +1,6 @@
 """The task contract, and the Jacobian that every task has without writing one."""
 
+import itertools
 from typing import Any
 
 import jax
@@ -9,6 +10,7 @@ import jaxlie
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform, skew
+from jaxik.manifold import integrate
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Frame
 
@@ -45,6 +47,23 @@ class Task:
         """The residual's derivative along `integrate(q, dq)`: the residual's pytree with one more axis nv."""
         return default_jacobian(self, robot, kin)
 
+    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
+        """The residual's derivative with respect to each thing that it looks at, with one more axis on each leaf.
+
+        Keys are frames (6: twist in world axes at the frame's origin), roots of subtrees (3: shift of the centre of
+        mass) and "q" (nv).
+        """
+        return default_slopes(self, robot, kin)
+
+    def curvature(self, robot: Robot, kin: Kinematics, weights: Any) -> tuple[dict[Any, jax.Array], jax.Array]:
+        """First derivative of 1/2 |weights * residual|^2 by each thing that the residual looks at, in the order of
+        `slopes`, and the second derivative by all of them, stacked and symmetric.
+
+        Args:
+          weights: the cost of every row, in the residual's structure.
+        """
+        return default_curvature(self, robot, kin, weights)
+
     def error(self, robot: Robot, kin: Kinematics) -> Any:
         """What tolerances judge and solutions report: the residual, unless a plainer measure exists."""
         return self.residual(robot, kin)
@@ -59,7 +78,11 @@ class Task:
 
 
 class _Displaced:
-    """A configuration moved by small displacements of what a residual looks at; notes what that is."""
+    """A configuration in which what a residual looks at is displaced a little; notes what that is.
+
+    Displacements are twists of frames (6,) in world axes at the frame's origin, shifts of centres of mass (3,), and
+    tangents (nv,); right to first order, which is all that a derivative at zero needs.
+    """
 
     def __init__(self, kin: Kinematics, displacement: dict[Any, jax.Array]) -> None:
         self._kin = kin
@@ -73,8 +96,6 @@ class _Displaced:
 
     @property
     def q(self) -> jax.Array:
-        from jaxik.manifold import integrate
-
         dq = self._moved_by("q")
         return self._kin.q if dq is None else integrate(self._kin.plan.topology, self._kin.q, dq)
 
@@ -83,9 +104,7 @@ class _Displaced:
         twist = self._moved_by(frame)
         if twist is None:
             return pose
-        # To first order in the twist, which is all that its derivative at zero needs.
-        rotation = pose.rotation + pose.rotation @ skew(twist[3:])
-        return Transform(rotation, pose.position + pose.rotation @ twist[:3])
+        return Transform(pose.rotation + skew(twist[3:]) @ pose.rotation, pose.position + twist[:3])
 
     def pose(self, frame: Frame) -> jaxlie.SE3:
         return self.transform(frame).to_se3()
@@ -97,32 +116,91 @@ class _Displaced:
 
     def __getattr__(self, name: str) -> Any:
         raise JaxikError(
-            f"a residual that looks at kin.{name} has to define its own jacobian(robot, kin): the default one "
-            "differentiates with respect to kin.q, kin.pose, kin.transform and kin.center_of_mass"
+            f"a residual that looks at kin.{name} has to define its own jacobian(robot, kin): derivatives are taken "
+            "with respect to kin.q, kin.pose, kin.transform and kin.center_of_mass"
         )
 
 
-def default_jacobian(task: Task, robot: Robot, kin: Kinematics) -> Any:
-    """Differentiate the residual with respect to the twists of its frames, and multiply by their shared Jacobians."""
-
-    def displaced(displacement: dict[Any, jax.Array]) -> Any:
-        return task.residual(robot, _Displaced(kin, displacement))  # type: ignore[arg-type]
-
+def _looked_at(task: Task, robot: Robot, kin: Kinematics) -> list[Any]:
+    """What the residual depends on: frames, roots of subtrees, "q"."""
     probe = _Displaced(kin, {})
-    residual = jax.eval_shape(lambda: task.residual(robot, probe))  # type: ignore[arg-type]
+    jax.eval_shape(lambda: task.residual(robot, probe))  # type: ignore[arg-type]
+    return probe.used
+
+
+def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
+    """Differentiate the residual with respect to the displacement of each thing that it looks at."""
+    return {
+        key: jax.jacfwd(lambda x, key=key: task.residual(robot, _Displaced(kin, {key: x})))(  # type: ignore[arg-type]
+            jnp.zeros(_size(kin, key), kin.q.dtype)
+        )
+        for key in _looked_at(task, robot, kin)
+    }
+
+
+def default_jacobian(task: Task, robot: Robot, kin: Kinematics) -> Any:
+    """The residual's slopes, multiplied by the shared Jacobians of what it looks at."""
+    residual = jax.eval_shape(lambda: task.residual(robot, kin))
     total = jax.tree.map(lambda r: jnp.zeros((*r.shape, kin.nv), r.dtype), residual)
-    for key in probe.used:
+    for key, slope in task.slopes(robot, kin).items():
         motion = _motion(kin, key)
-        zero = jnp.zeros(motion.shape[0], kin.q.dtype)
-        slope = jax.jacfwd(lambda x, key=key: displaced({key: x}))(zero)
         total = jax.tree.map(lambda t, s, motion=motion: t + s @ motion, total, slope)
     return total
+
+
+def exact_hessian(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> jax.Array:
+    """Second derivative (nv, nv) of 1/2 |weights * residual|^2 along `integrate`.
+
+    The residual is differentiated with respect to the few displacements of what it looks at, never through the
+    kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, the Hessian
+    is M' K M plus f times the second derivative of the kinematics, a cross product for each pair of joints.
+
+    Args:
+      weights: the cost of every row, in the residual's structure.
+    """
+    forces, stiffness = task.curvature(robot, kin, weights)
+    motions = {key: _motion(kin, key) for key in forces}
+    motion = jnp.concatenate(list(motions.values()))
+    hessian = motion.T @ (stiffness @ motion)
+    for key, force in forces.items():
+        if key != "q":
+            hessian = hessian + kin.bending(motions[key], force)
+    return (hessian + hessian.T) / 2
+
+
+def default_curvature(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[dict[Any, jax.Array], jax.Array]:
+    """Differentiate the slopes once more."""
+    sizes = {key: _size(kin, key) for key in _looked_at(task, robot, kin)}
+    ends = list(itertools.accumulate(sizes.values(), initial=0))
+    places = dict(zip(sizes, itertools.pairwise(ends), strict=True))
+
+    def force(x: jax.Array) -> jax.Array:
+        there: Any = _Displaced(kin, {key: x[start:end] for key, (start, end) in places.items()})
+        slopes, residual = task.slopes(robot, there), task.residual(robot, there)
+        return jnp.concatenate([_pull(slopes[key], weights, residual, size) for key, size in sizes.items()])
+
+    zero = jnp.zeros(ends[-1], kin.q.dtype)
+    at_rest, stiffness = force(zero), jax.jacfwd(force)(zero)
+    # Slopes are taken anew at each displacement; the second derivative proper is the symmetric part.
+    return {key: at_rest[start:end] for key, (start, end) in places.items()}, (stiffness + stiffness.T) / 2
+
+
+def _pull(slope: Any, weights: Any, residual: Any, size: int) -> jax.Array:
+    """The gradient (size,) of 1/2 |weights * residual|^2 with respect to one displacement."""
+    parts = zip(jax.tree.leaves(slope), jax.tree.leaves(weights), jax.tree.leaves(residual), strict=True)
+    return sum(
+        (jnp.ravel(w * w * r) @ s.reshape(-1, size) for s, w, r in parts), jnp.zeros(size, jax.tree.leaves(slope)[0].dtype)
+    )
+
+
+def _size(kin: Kinematics, key: Any) -> int:
+    return 6 if isinstance(key, Frame) else kin.nv if key == "q" else 3
 
 
 def _motion(kin: Kinematics, key: Any) -> jax.Array:
     """How what a residual looks at moves with the degrees of freedom: (6, nv) of a frame, (3, nv), or the identity."""
     if isinstance(key, Frame):
-        return kin.jacobian(key)
+        return jnp.concatenate(kin.jacobian_world_aligned(key))
     if key == "q":
         return jnp.eye(kin.nv, dtype=kin.q.dtype)
     return kin.center_of_mass_jacobian(key)

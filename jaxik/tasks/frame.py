@@ -15,6 +15,7 @@ from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Frame
 from jaxik.tasks.base import Task
+from jaxik.tasks.pose_curvature import pose_curvature
 
 AXES = ("frame", "target", "world")
 
@@ -106,32 +107,64 @@ class FrameTask(Task):
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         """The analytic derivative; that of the twist is derived in `lie.log_pose_derivative`."""
-        pose = kin.transform(self.frame)
         linear, angular = kin.jacobian_world_aligned(self.frame)
+        return {
+            name: on_angular @ angular if on_linear is None else on_linear @ linear + on_angular @ angular
+            for name, (on_linear, on_angular) in self._slopes(kin).items()
+        }
+
+    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, dict[str, jax.Array]]:
+        blocks = self._slopes(kin).items()
+        return {
+            self.frame: {
+                name: jnp.concatenate([jnp.zeros_like(angular) if linear is None else linear, angular], axis=1)
+                for name, (linear, angular) in blocks
+            }
+        }
+
+    def _slopes(self, kin: Kinematics) -> dict[str, tuple[jax.Array | None, jax.Array]]:
+        """For position and orientation rows, the derivative (3, 3) along the frame's world velocity, None where it is
+        zero, and along its angular velocity."""
+        pose = kin.transform(self.frame)
         seen = _seen_from(pose, self.target)
         back = pose.rotation.T
-        out = {}
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
             _, a, b = lie.log_pose_derivative(seen)
             a_back = a @ back
-            out["position"] = (b @ back) @ angular - a_back @ linear
-            out["orientation"] = -(a_back @ angular)
-            return out
+            return {"position": (-a_back, b @ back), "orientation": (None, -a_back)}
+        out: dict[str, tuple[jax.Array | None, jax.Array]] = {}
         if self.position_cost is not None:
             if self.axes == "frame":
-                out["position"] = (lie.skew(seen.position) @ back) @ angular - back @ linear
-            elif self.axes == "target":
-                out["position"] = -(seen.rotation.T @ back) @ linear
+                out["position"] = (-back, lie.skew(seen.position) @ back)
             else:
-                out["position"] = -linear
+                goal_back = seen.rotation.T @ back
+                out["position"] = (-goal_back if self.axes == "target" else -jnp.eye(3, dtype=back.dtype), 0 * back)
         if self.orientation_cost is not None:
-            turn = lie.log_rotation(seen.rotation)
-            a = lie.inverse_left_jacobian(turn)
+            turn, a = lie.log_rotation_derivative(seen.rotation)
             if self.axes == "world":
-                out["orientation"] = -(pose.rotation @ (lie.skew(turn) + a) @ back) @ angular
+                out["orientation"] = (None, -(pose.rotation @ (lie.skew(turn) + a) @ back))
             else:
-                out["orientation"] = -(a @ back) @ angular
+                out["orientation"] = (None, -(a @ back))
         return out
+
+    def curvature(
+        self, robot: Robot, kin: Kinematics, weights: dict[str, jax.Array]
+    ) -> tuple[dict[Frame, jax.Array], jax.Array]:
+        if self.axes != "frame":
+            return super().curvature(robot, kin, weights)
+        pose = kin.transform(self.frame)
+        none = jnp.zeros(3, kin.q.dtype)
+        force, stiffness = pose_curvature(
+            _seen_from(pose, self.target),
+            weights.get("position", none),
+            weights.get("orientation", none),
+            twist=len(weights) == 2,
+        )
+        zero = jnp.zeros((3, 3), kin.q.dtype)
+        turn = jnp.concatenate(
+            [jnp.concatenate([pose.rotation, zero], axis=1), jnp.concatenate([zero, pose.rotation], axis=1)]
+        )
+        return {self.frame: turn @ force}, turn @ stiffness @ turn.T
 
     def weights(self) -> dict[str, jax.Array]:
         costs = {"position": self.position_cost, "orientation": self.orientation_cost}

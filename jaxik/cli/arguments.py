@@ -1,0 +1,125 @@
+"""The commands and options, and what a wrong one says."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jaxik
+from jaxik.errors import JaxikError, unknown_name
+
+CHUNK = 8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
+
+CONFIG_HELP = """\
+a configuration (paths in it are relative to its folder):
+
+  robot: panda                    # bundled name, MJCF or URDF file; or a mapping:
+  # robot:
+  #   source: panda
+  #   base: {position: [0, 0, 0.8], rpy: [0, 0, 0]}                  # where it is mounted
+  #   frames: [{name: pen, body: hand, position: [0, 0, 0.2]}]       # tool points to add
+  tasks:
+    tip:                          # a name of your choice
+      type: frame
+      frame: tcp                  # a site, body or geom; `kind: site` where a name is ambiguous
+      position_cost: 1            # a number or one per axis; null: position does not matter
+      orientation_cost: 1
+      position_tolerance: 1e-4
+      orientation_tolerance: 1e-3
+      mask: [1, 1, 1, 1, 1, 0]    # weights of single rows, position first
+      axes: target                # frame, target or world: axes of costs and mask
+      target: {sample: 4096}      # where random configurations within the limits have the frame; or
+      #       {position: [0.5, 0, 0.4], quaternion: [0, 1, 0, 0]}    # wxyz; or a list of such poses
+      #       rotation_vector, rpy or matrix (3x3, or 4x4 without position) in the place of quaternion
+      #       {file: targets.npz, position: KEY, quaternion: KEY}
+      #       {file: targets.csv, units: {length: mm}}     # columns x,y,z,qw,qx,qy,qz; or a header with
+      #                           these names, rx,ry,rz or roll,pitch,yaw; or position: [NAME, NAME, NAME], ...
+  start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
+  options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
+  units: {length: m, angle: rad}  # of all lengths and angles above: m or mm, rad or deg
+  seed: 0                         # of everything that is sampled
+  dtype: float32                  # or float64
+  output: solutions.npz
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise JaxikError(f"{message} (see {self.prog} --help)")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments behind the program's name.
+
+    Raises:
+      JaxikError: for an unknown command or option, or a wrong value.
+      SystemExit: after --help and --version.
+    """
+    parser, commands = build_parsers()
+    arguments, rest = parser.parse_known_args(argv)
+    if rest and rest[0].startswith("-"):
+        raise unknown_name("option", rest[0].split("=")[0], options(commands[arguments.command]))
+    if rest:
+        raise JaxikError(f"one argument too many: {rest[0]!r} (see jaxik {arguments.command} --help)")
+    return arguments
+
+
+def options(parser: argparse.ArgumentParser) -> list[str]:
+    """All long and short options of a command."""
+    return list(parser._option_string_actions)  # argparse has no public list of them
+
+
+def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The whole command line, and its commands by name."""
+    parser = _Parser("jaxik", description="Batched inverse kinematics on MuJoCo models.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=jaxik.__version__, help="print the version and end")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    return parser, {"solve": _solve(commands), "info": _info(commands), "robots": _robots(commands)}
+
+
+def _solve(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "solve",
+        help="solve the targets of a YAML file",
+        description="Solve inverse kinematics for the robot, tasks and targets of a YAML file, and print a summary.",
+        epilog=CONFIG_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("config", metavar="CONFIG", type=Path, help="YAML file: robot, tasks, targets, options; described below")
+    add("--targets", metavar="N", type=_positive, help="draw N of sampled targets, take the first N of listed ones")
+    add("--seed", metavar="S", type=_natural, help="seed of sampled targets and starts")
+    add("--max-steps", metavar="N", type=_positive, help="end each element after at most N steps")
+    add("--dtype", choices=("float32", "float64"), help="precision of everything that is computed")
+    add("--chunk", metavar="N", type=_positive, default=CHUNK, help="elements in one call (default: %(default)s)")
+    add("-o", "--output", metavar="FILE", type=Path, help="write the solutions to an .npz file")
+    add("--force", action="store_true", help="replace the output file where it exists")
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    printed.add_argument("--json", action="store_true", help="print the summary as JSON, in SI units")
+    return parser
+
+
+def _info(commands: Any) -> argparse.ArgumentParser:
+    text = "print the joints, limits, frames and masses of a robot"
+    parser = commands.add_parser("info", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    parser.add_argument("robot", metavar="ROBOT", help="bundled name, or path of an MJCF or URDF file")
+    return parser
+
+
+def _robots(commands: Any) -> argparse.ArgumentParser:
+    text = "list the bundled robots"
+    return commands.add_parser("robots", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+
+
+def _natural(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"a whole number from 0 on, not {text!r}")
+    return int(text)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 on, not {text!r}")
+    return int(text)

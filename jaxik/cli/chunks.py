@@ -1,0 +1,67 @@
+"""Solving many elements in calls of one size, so that one compilation serves them all."""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from jaxik.cli.job import Job
+from jaxik.problem import Problem
+from jaxik.solve import Solution, SolveOptions, solve
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What was solved, and how long it took.
+
+    Attributes:
+      solution: leaves are numpy arrays (n, ...), of the first n elements where it was interrupted.
+      compile_seconds, run_seconds: of wall time.
+      interrupted: whether a person ended it.
+    """
+
+    solution: Solution
+    compile_seconds: float
+    run_seconds: float
+    interrupted: bool
+
+
+def solve_in_chunks(job: Job, size: int, compiled: Callable[[], None], advance: Callable[[int], None]) -> Outcome:
+    """Solve all elements of a job.
+
+    Args:
+      job: what is solved.
+      size: elements in one call; the last call repeats its last element to be full.
+      compiled: called once, when compilation is over.
+      advance: called after each call, with the number of elements that it solved.
+    """
+    size = min(size, job.count)
+    started = time.perf_counter()
+    run = jax.jit(_solve).lower(*job.part(_rows(job, 0, size)), job.options).compile()
+    running = time.perf_counter()
+    compiled()
+    parts: list[Solution] = []
+    interrupted = False
+    try:
+        for start in range(0, job.count, size):
+            found = jax.device_get(run(*job.part(_rows(job, start, size)), job.options))
+            count = min(size, job.count - start)
+            parts.append(jax.tree.map(lambda x, count=count: x[:count], found))
+            advance(count)
+    except KeyboardInterrupt:
+        if not parts:
+            raise
+        interrupted = True
+    ended = time.perf_counter()
+    solution = jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
+    return Outcome(solution, running - started, ended - running, interrupted)
+
+
+def _rows(job: Job, start: int, size: int) -> np.ndarray:
+    return np.minimum(np.arange(start, start + size), job.count - 1)
+
+
+def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
+    return solve(problem, q0, options=options)

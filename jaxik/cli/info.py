@@ -1,0 +1,132 @@
+"""`jaxik info` and `jaxik robots`: what a robot is."""
+
+import argparse
+import math
+import sys
+import warnings
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from jaxik.errors import JaxikWarning
+from jaxik.robot.build import load_robot
+from jaxik.robot.model import Robot
+from jaxik.robot.names import bundled_names
+from jaxik.robot.topology import Joint, JointType
+
+WIDTH = 120  # where the width of the terminal is not known
+
+
+def run_robots(arguments: argparse.Namespace) -> int:
+    """List the bundled robots, a line each."""
+    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
+    for title in ("robot", "degrees of freedom", "sites"):
+        table.add_column(title, justify="right" if title.startswith("degrees") else "left", overflow="fold")
+    for name in bundled_names():
+        robot = load_robot(name)
+        table.add_row(Text(name, "bold"), str(robot.nv), Text(", ".join(robot.frame_names["site"])))
+    _console().print(table)
+    return 0
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    """Print what a robot is made of."""
+    with warnings.catch_warnings(record=True) as caught, jax.enable_x64(True):
+        warnings.simplefilter("always", JaxikWarning)
+        robot = load_robot(arguments.robot)
+        facts = _facts(robot)
+    console = _console()
+    console.print(Text(robot.name, "bold"))
+    console.print(Padding(facts, (0, 0, 1, 1), expand=False))
+    if robot.topology.joints:
+        console.print(Text("joints", "bold"))
+        console.print(Padding(_joint_table(robot), (0, 0, 1, 1), expand=False))
+    for title, lines in _lists(robot).items():
+        if lines:
+            console.print(Text(title, "bold").append(f" ({len(lines)})", "not bold dim"))
+            console.print(Padding(Text(", ".join(lines)), (0, 0, 1, 1), expand=False))
+    for warning in caught:
+        console.print(Text("at loading", "bold yellow"))
+        console.print(Padding(Text(str(warning.message)), (0, 0, 1, 1), expand=False))
+    return 0
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+
+
+def _facts(robot: Robot) -> Table:
+    """Sizes: of configurations, in kilograms, in metres."""
+    kinds = [joint.type.name.lower() for joint in robot.topology.joints]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}" for kind in ("free", "ball", "slide", "hinge") if kind in kinds)
+    bodies = np.asarray(robot.forward(robot.q_home).translation())[1:]
+    extent = " x ".join(f"{x:.3f}" for x in np.ptp(bodies, axis=0)) + " m" if len(bodies) else "none"
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    table.add_row("degrees of freedom", f"{robot.nv}" + (f" ({robot.nq} coordinates)" if robot.nq != robot.nv else ""))
+    table.add_row("joints", counts or "none")
+    table.add_row("mass", f"{float(np.sum(robot.body_mass)):.4g} kg")
+    table.add_row("extent", f"{extent}, from body to body at home, along x, y, z")
+    return table
+
+
+def _joint_table(robot: Robot) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    for title in ("name", "type", "lower", "upper", "", "velocity", "", "home", "in q", "on body"):
+        right = title in ("lower", "upper", "velocity", "home", "in q")
+        table.add_column(title, justify="right" if right else "left", no_wrap=title != "name", overflow="fold")
+    lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
+    velocity, home = np.asarray(robot.velocity_limit), np.asarray(robot.q_home)
+    for j, joint in enumerate(robot.topology.joints):
+        unit = "m" if joint.type is JointType.SLIDE else "rad"
+        speed = velocity[joint.v_index]
+        limits = _limits(joint, lower[j], upper[j])
+        body = robot.topology.body_names[joint.body]
+        cells = (
+            joint.name,
+            joint.type.name.lower(),
+            *limits,
+            unit if limits != ("", "none") else "",
+            f"{speed:.4g}" if math.isfinite(speed) else "none",
+            f"{unit}/s" if math.isfinite(speed) else "",
+            f"{home[joint.q_index]:.4f}" if joint.type.nq == 1 else "",
+            f"{joint.q_index}" if joint.type.nq == 1 else f"{joint.q_index}-{joint.q_indices[-1]}",
+            body,
+        )
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _limits(joint: Joint, lower: float, upper: float) -> tuple[str, str]:
+    """Lower and upper; a ball has one on its total angle, a free joint none."""
+    if joint.type is JointType.FREE or not (math.isfinite(lower) or math.isfinite(upper)):
+        return ("", f"{upper:.4f}") if joint.type is JointType.BALL and math.isfinite(upper) else ("", "none")
+    low = "" if joint.type is JointType.BALL else f"{lower:.4f}"
+    return low, f"{upper:.4f}"
+
+
+def _lists(robot: Robot) -> dict[str, list[str]]:
+    """Names by what they are: frames, keyframes, and constraints that the model has."""
+    topology = robot.topology
+    joints, bodies = topology.joint_names, topology.body_names
+    couplings = [
+        f"{joints[c.follower]} follows {joints[c.leader]}" if c.leader is not None else f"{joints[c.follower]} is held"
+        for c in topology.couplings
+    ]
+    equalities = [
+        f"{e.kind} {e.name}".strip() + (f" ({', '.join(bodies[b] for b in e.bodies)})" if e.bodies else "")
+        for e in topology.equalities
+    ]
+    return {
+        "sites": [f"{name} on {bodies[body]}" for name, body in topology.sites if name],
+        "bodies": list(bodies[1:]),
+        "geoms with a name": [name for name, _ in topology.geoms if name],
+        "mocap bodies": [bodies[b] for b in topology.mocap_bodies],
+        "keyframes": [name for name in topology.keyframes if name],
+        "joint couplings": couplings,
+        "equality constraints": equalities,
+    }

@@ -1,0 +1,53 @@
+"""The robot of a configuration: where it comes from, where it is mounted, and frames to add."""
+
+from pathlib import Path
+
+import jaxlie
+import numpy as np
+
+from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
+from jaxik.cli.section import Section, shown
+from jaxik.robot.build import load_robot
+from jaxik.robot.model import Robot
+from jaxik.robot.names import bundled_names
+
+_MODEL_FILES = (".xml", ".urdf", ".mjcf", ".xacro")
+
+
+def read_robot(root: Section, folder: Path, units: Units) -> Robot:
+    """Load the robot under the key `robot`: a name or a file, or a mapping with `source`, `base` and `frames`."""
+    if isinstance(root.get("robot"), str):
+        return _load(root, "robot", folder)
+    section = root.section("robot")
+    section.allow("source", "base", "frames")
+    robot = _load(section, "source", folder)
+    if "base" in section:
+        base = section.section("base")
+        base.allow(*POSE_KEYS)
+        with base.place.blamed():
+            robot = robot.with_base(_pose(base, units))
+    frames = section.get("frames", [])
+    if not isinstance(frames, list):
+        section.at("frames").fail(f"is a list of frames to add, not {shown(frames)}")
+    for i, values in enumerate(frames):
+        frame = Section(values, section.at("frames") / i)
+        frame.allow("name", "body", *POSE_KEYS)
+        name, body = frame.text("name"), frame.text("body")
+        with frame.place.blamed():
+            robot = robot.with_frame(name, body, _pose(frame, units))
+    return robot
+
+
+def _load(section: Section, key: str, folder: Path) -> Robot:
+    source = section.text(key)
+    file = folder / Path(source).expanduser()
+    is_file = Path(source).suffix.lower() in _MODEL_FILES or ("/" in source and file.exists())
+    with section.at(key).blamed():
+        return load_robot(file if is_file and source not in bundled_names() else source)
+
+
+def _pose(section: Section, units: Units) -> jaxlie.SE3:
+    pose = read_pose(section, units, Needs(position=False, rotation=False))
+    if not np.isfinite(pose).all():
+        section.place.fail("is finite")
+    return jaxlie.SE3(pose)  # type: ignore[arg-type]

@@ -1,0 +1,194 @@
+"""What became of a batch, in numbers and as a page."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from jaxik.cli.chunks import Outcome
+from jaxik.cli.job import Job
+from jaxik.status import Status
+from jaxik.tasks.frame import FrameTask
+
+SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
+SHOWN_UNITS = {"position": ("mm", 1e3), "orientation": ("deg", 180 / math.pi)}
+MEANINGS = {
+    Status.CONVERGED: "every tolerance is met",
+    Status.STALLED: "no small motion within the joint limits helps: try another start",
+    Status.DIVERGED: "the steps grew without bound",
+    Status.TIMEOUT: "the steps were used up: raise max_steps",
+    Status.INFEASIBLE: "constraints contradict each other or the limits",
+    Status.NONFINITE: "the target or the start is NaN or infinite",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """The errors of one part of one task over all elements, in SI units.
+
+    Attributes:
+      shares: for each of SHARES, the error below which that share of the elements is; infinite where one is not finite.
+      tolerance: of the part.
+      within: share of the elements that meet it.
+    """
+
+    task: str
+    part: str
+    shares: dict[str, float]
+    tolerance: float
+    within: float
+
+
+def errors(job: Job, outcome: Outcome) -> list[Errors]:
+    """The errors of every part of every task, as its tolerance judges them: norms over the rows that have a weight."""
+    found = []
+    for name, task in sorted(job.tasks.items()):
+        weights: Any = task.weights()
+        tolerances: Any = task.tolerances()
+        for part, residual in sorted(outcome.solution.residuals[name].items(), reverse=True):
+            rows = np.asarray(residual, float)[:, np.asarray(weights[part]) != 0]
+            norm = np.linalg.norm(rows, axis=1)
+            ordered = np.sort(np.where(np.isfinite(norm), norm, np.inf))
+            shares = {share: float(ordered[math.ceil(p * len(ordered)) - 1]) for share, p in SHARES.items()}
+            tolerance = float(tolerances[part])
+            found.append(Errors(name, part, shares, tolerance, float(np.mean(ordered <= tolerance))))
+    return found
+
+
+def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None) -> dict[str, Any]:
+    """The summary in SI units; an error that is not finite is null."""
+    status, iterations = outcome.solution.status, outcome.solution.iterations
+    count = len(status)
+    by_task: dict[str, Any] = {name: {} for name in sorted(job.tasks)}
+    for error in errors(job, outcome):
+        by_task[error.task][error.part] = {
+            "unit": {"position": "m", "orientation": "rad"}[error.part],
+            **{key.replace(" %", "_percent"): x if math.isfinite(x) else None for key, x in error.shares.items()},
+            "tolerance": error.tolerance,
+            "within_tolerance": error.within,
+        }
+    return {
+        "robot": job.robot.name,
+        "degrees_of_freedom": job.robot.nv,
+        "dtype": str(outcome.solution.q.dtype),
+        "device": jax.default_backend(),
+        "elements": count,
+        "elements_asked": job.count,
+        "success_rate": float(np.mean(status == Status.CONVERGED)),
+        "status": {kind.name: int(np.sum(status == kind)) for kind in Status},
+        "errors": by_task,
+        "iterations": {"mean": float(iterations.mean()), "max": int(iterations.max())},
+        "seconds": {"load": load_seconds, "compile": outcome.compile_seconds, "run": outcome.run_seconds},
+        "elements_per_second": count / outcome.run_seconds,
+        "output": output,
+    }
+
+
+def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, output: str | None) -> None:
+    """Print the summary for a person."""
+    facts = as_json(job, outcome, load_seconds, output)
+    title = Text(f"{job.robot.name}", "bold").append(
+        f"  {job.robot.nv} degrees of freedom, {facts['dtype']} on {facts['device']}", "not bold dim"
+    )
+    solved, count = facts["status"]["CONVERGED"], facts["elements"]
+    style = "green" if solved == count else "yellow" if solved else "red"
+    result = Text(f"{solved:,} of {count:,} solved ({_percent(solved, count)})", f"bold {style}")
+    if count < job.count:
+        result.append(f", {job.count - count:,} left out by the interruption", "bold red")
+    seconds = facts["seconds"]
+    times = (
+        f"load {_seconds(seconds['load'])}, compile {_seconds(seconds['compile'])}, run {_seconds(seconds['run'])}"
+        f" ({_two_digits(facts['elements_per_second'])} elements/s)"
+    )
+    page = Table.grid(padding=(0, 2))
+    page.add_column(style="dim")
+    page.add_column()
+    for name, task in sorted(job.tasks.items()):
+        page.add_row(Text(name), Text(task_line(job, task)))
+    console.print(title, Padding(page, (0, 0, 1, 1), expand=False), result, sep="\n")
+    console.print(Padding(_status_table(facts), (0, 0, 1, 1), expand=False))
+    console.print(Text("errors, over all elements", "bold"))
+    console.print(Padding(_error_table(errors(job, outcome)), (0, 0, 1, 1), expand=False))
+    end = Table.grid(padding=(0, 2))
+    end.add_column(style="bold")
+    end.add_column()
+    steps = facts["iterations"]
+    end.add_row("steps", f"mean {steps['mean']:.1f}, most {steps['max']}")
+    end.add_row("time", times)
+    if output:
+        end.add_row("output", Text(output))
+    console.print(end)
+
+
+def task_line(job: Job, task: FrameTask) -> str:
+    """What a task wants, in a line."""
+    parts = [part for part in ("position", "orientation") if getattr(task, f"{part}_cost") is not None]
+    tolerances = [f"{float(task.tolerances()[p]) * SHOWN_UNITS[p][1]:.3g} {SHOWN_UNITS[p][0]}" for p in parts]
+    masked = ", some directions only" if task.mask is not None and (np.asarray(task.mask) == 0).any() else ""
+    what = "a target" if job.count == 1 else f"{job.count:,} targets"
+    return (
+        f"{task.frame.kind} {task.frame.name} to {what}: {' and '.join(parts)}{masked}, "
+        f"within {' and '.join(tolerances)}"
+    )
+
+
+def _status_table(facts: dict[str, Any]) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for justify in ("left", "right", "right", "left"):
+        table.add_column(justify=justify)  # type: ignore[arg-type]
+    for kind in Status:
+        count = facts["status"][kind.name]
+        if count or kind is Status.CONVERGED:
+            style = "green" if kind is Status.CONVERGED else "yellow"
+            share = _percent(count, facts["elements"])
+            table.add_row(Text(kind.name, style), f"{count:,}", share, Text(MEANINGS[kind], "dim"))
+    return table
+
+
+def _error_table(found: list[Errors]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+    table.add_column("task")
+    table.add_column("part")
+    for share in (*SHARES, "tolerance", "within"):
+        table.add_column(share, justify="right", no_wrap=True)
+    named = set()
+    for error in found:
+        unit, factor = SHOWN_UNITS[error.part]
+        numbers = [*(_small(x * factor) for x in error.shares.values()), f"{error.tolerance * factor:.3g}"]
+        within = f"{100 * math.floor(error.within * 1000) / 1000:.1f} %"
+        table.add_row(
+            Text("" if error.task in named else error.task),
+            Text(f"{error.part} [{unit}]"),
+            *(Text(x) for x in numbers),
+            within,
+        )
+        named.add(error.task)
+    return table
+
+
+def _percent(part: int, whole: int) -> str:
+    """Rounded down, so that 100 % is all of them."""
+    return f"{math.floor(1000 * part / whole) / 10:.1f} %"
+
+
+def _small(x: float) -> str:
+    """Three digits; below a thousandth there is nothing to tell."""
+    if not math.isfinite(x):
+        return "not finite"
+    return "< 0.001" if x < 1e-3 else f"{x:.3f}" if x < 1 else f"{x:#.3g}".rstrip(".") if x < 1000 else f"{x:,.0f}"
+
+
+def _seconds(x: float) -> str:
+    return f"{x:.2f} s" if x < 10 else f"{x:.1f} s"
+
+
+def _two_digits(x: float) -> str:
+    """A rate to two digits, as it repeats."""
+    digits = max(math.floor(math.log10(x)) - 1, 0) if x > 0 else 0
+    return f"{round(x, -digits):,.0f}"

@@ -1,0 +1,68 @@
+"""From a YAML file to its sections."""
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from jaxik.cli.section import ConfigError, Place, Section
+
+
+class YamlFile(NamedTuple):
+    """A configuration file: its path, its text, and the mapping that it holds."""
+
+    path: Path
+    text: str
+    root: Section
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the numbers of version 1.2, in which 1e-4 is one, and without keys that hide an earlier one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_yaml(path: Path) -> YamlFile:
+    """Read a configuration.
+
+    Raises:
+      ConfigError: if the file is missing or malformed, with the line, or holds no mapping.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {read_failure(error)}") from None
+    try:
+        values = yaml.load(text, _Loader)  # a safe loader: plain values only
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{path}: {where}{error.problem or 'malformed YAML'}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: malformed YAML: {error}") from None
+    place = Place(str(path))
+    if values is None:
+        place.fail("is empty; it needs 'robot' and 'tasks' (see jaxik solve --help)")
+    return YamlFile(path, text, Section(values, place))
+
+
+def read_failure(error: Exception) -> str:
+    """Why a file could not be read, in a few words."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, UnicodeDecodeError):
+        return "is no text in UTF-8"
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,63 @@
+"""Any leading batch axes and any nesting of `vmap` become one stream of elements."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+
+from jaxik.batching import fold
+from jaxik.solvers.loop import Method, iterate, stream
+
+
+def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
+    """Run `method` over the batch axes of its arguments.
+
+    No batch axis runs as it is, with the least latency. All others run as one stream, so that an element's answer
+    depends neither on the size of the batch nor on its neighbours; a `vmap` around the call lengthens the stream.
+
+    Args:
+      method: what is done with each element.
+      arguments: pytrees of arrays with leading batch axes that broadcast.
+      ranks: the core rank of every leaf of the arguments.
+
+    Returns:
+      The answers, with the common batch axes in front.
+    """
+    batch = fold(arguments, ranks)
+    folding = _folding(method, tuple(batch.mapped), jax.tree.structure(arguments))
+    answers = folding(*batch.leaves)
+    if any(batch.mapped):
+        return jax.tree.map(lambda x: x.reshape(*batch.shape, *x.shape[1:]), answers)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*batch.shape, *x.shape)), answers)
+
+
+def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any) -> Any:
+    """The method over leaves of which the mapped ones have one leading axis; under `vmap`, over a longer one."""
+
+    @custom_vmap
+    def run(*leaves: Any) -> Any:
+        if any(mapped):
+            return stream(method, list(leaves), mapped, treedef)
+        return iterate(method, *jax.tree.unflatten(treedef, leaves))
+
+    @run.def_vmap
+    def lengthen(axis_size: int, in_batched: list[bool], *leaves: Any) -> Any:
+        size = next((x.shape[b] for x, m, b in zip(leaves, mapped, in_batched, strict=True) if m), None)
+        now_mapped = tuple(m or b for m, b in zip(mapped, in_batched, strict=True))
+        if size is None:
+            answers = _folding(method, now_mapped, treedef)(*leaves)
+            return answers, jax.tree.map(lambda _: True, answers)
+        folded = []
+        for x, was, new in zip(leaves, mapped, in_batched, strict=True):
+            if was or new:
+                core = x.shape[was + new :]
+                x = x if new else x[None]
+                x = x if was else x[:, None]
+                x = jnp.broadcast_to(x, (axis_size, size, *core)).reshape(axis_size * size, *core)
+            folded.append(x)
+        answers = _folding(method, now_mapped, treedef)(*folded)
+        answers = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), answers)
+        return answers, jax.tree.map(lambda _: True, answers)
+
+    return run

@@ -1,0 +1,20 @@
+"""Settings of every test: float64, and a compilation cache that outlives the run."""
+
+import os
+from pathlib import Path
+
+import jax
+import models
+import pytest
+
+CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jaxik" / "xla")
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_compilation_cache_dir", str(CACHE))
+# Hundreds of small programs: each is worth keeping.
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    models.report_skips(terminalreporter)

@@ -1,0 +1,201 @@
+"""Rotation and pose logarithms: values against scipy and jaxlie, derivatives, at the angles where series take over."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import mujoco
+import numpy as np
+import pytest
+from scipy.linalg import expm
+from scipy.spatial.transform import Rotation
+
+from jaxik import lie
+from jaxik.lie import Transform
+
+# Both sides of each threshold: series in quaternions from 1e-4 of sine, in the inverse Jacobian from 0.5 of angle.
+ANGLES = (0.0, 1e-12, 1e-7, 1e-4, 2e-4, 1e-3, 0.4999999, 0.5, 0.5000001, 1.0, 3.0, np.pi - 1e-7, np.pi)
+AXES = np.array([[1, 0, 0], [0, 0, 1], [0, -1, 0], [0.6, -0.64, 0.48], [-2, 1, 2]]) / np.array(
+    [[1], [1], [1], [1], [3]]
+)
+VECTORS = np.array([angle * axis for angle in ANGLES for axis in AXES])
+DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
+
+
+def up_to_half_turn(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distance of rotation vectors (n, 3), opposite ones of 180 degrees being the same rotation."""
+    return np.minimum(np.abs(a - b).max(1), np.abs(a + b).max(1) + np.abs(np.linalg.norm(b, axis=1) - np.pi))
+
+
+@DTYPES
+def test_rotation_log_inverts_scipys_exponential(dtype: Any) -> None:
+    matrices = Rotation.from_rotvec(VECTORS).as_matrix()
+    got = jax.jit(jax.vmap(lie.log_rotation))(matrices.astype(dtype))
+    assert got.dtype == dtype
+    # A matrix rounded to eps has a rotation vector off by a few eps.
+    assert up_to_half_turn(np.asarray(got, float), VECTORS).max() < 20 * np.finfo(dtype).eps
+
+
+def test_small_rotations_keep_their_relative_precision() -> None:
+    small = VECTORS[(np.linalg.norm(VECTORS, axis=1) > 0) & (np.linalg.norm(VECTORS, axis=1) < 0.1)]
+    got = jax.jit(jax.vmap(lambda w: lie.log_quaternion(lie.exp_quaternion(w))))(small)
+    np.testing.assert_allclose(got, small, rtol=1e-14, atol=1e-30)
+
+
+@DTYPES
+def test_exponential_agrees_with_scipy(dtype: Any) -> None:
+    quaternions = jax.jit(jax.vmap(lie.exp_quaternion))(VECTORS.astype(dtype))
+    want = Rotation.from_rotvec(VECTORS.astype(dtype)).as_quat(scalar_first=True)
+    np.testing.assert_allclose(quaternions, want, atol=4 * np.finfo(dtype).eps)
+    matrices = jax.jit(jax.vmap(lie.quaternion_to_matrix))(quaternions)
+    np.testing.assert_allclose(
+        matrices, Rotation.from_quat(want, scalar_first=True).as_matrix(), atol=8 * np.finfo(dtype).eps
+    )
+
+
+@DTYPES
+def test_quaternion_of_a_matrix_is_exact_at_every_angle(dtype: Any) -> None:
+    want = Rotation.from_rotvec(np.concatenate([VECTORS, Rotation.random(200, rng=0).as_rotvec()]))
+    got = np.asarray(jax.jit(jax.vmap(lie.matrix_to_quaternion))(want.as_matrix().astype(dtype)), float)
+    assert (got[:, 0] >= 0).all()
+    expected = want.as_quat(scalar_first=True)
+    error = np.minimum(np.abs(got - expected).max(1), np.abs(got + expected).max(1))
+    assert error.max() < 4 * np.finfo(dtype).eps
+
+
+@DTYPES
+def test_pose_log_inverts_the_matrix_exponential(dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    twists = np.hstack([rng.uniform(-2, 2, (len(VECTORS), 3)), VECTORS])[np.linalg.norm(VECTORS, axis=1) < 3.1]
+    matrices = np.zeros((len(twists), 4, 4))
+    matrices[:, :3, :3] = np.cross(np.eye(3)[None], twists[:, None, 3:])
+    matrices[:, :3, 3] = twists[:, :3]
+    poses = expm(matrices).astype(dtype)
+    got = jax.jit(jax.vmap(lie.log_pose))(Transform(poses[:, :3, :3], poses[:, :3, 3]))
+    assert got.dtype == dtype
+    np.testing.assert_allclose(got, twists, atol=40 * np.finfo(dtype).eps)
+
+
+def test_pose_log_agrees_with_jaxlie() -> None:
+    # Clear of zero and of pi, where jaxlie's log loses digits.
+    keys = jax.random.split(jax.random.key(0), 100)
+    poses = jax.vmap(jaxlie.SE3.sample_uniform)(keys)
+    clear = np.abs(poses.rotation().wxyz[:, 0]) > 0.1
+    poses = jaxlie.SE3(poses.wxyz_xyz[clear])
+    got = jax.vmap(lambda x: lie.log_pose(Transform.from_se3(jaxlie.SE3(x))))(poses.wxyz_xyz)
+    np.testing.assert_allclose(got, poses.log(), atol=1e-12)
+
+
+def test_pose_log_at_a_half_turn_has_the_pose_as_its_exponential() -> None:
+    rng = np.random.default_rng(1)
+    for axis in AXES:
+        error = Transform(
+            jnp.asarray(Rotation.from_rotvec(np.pi * axis).as_matrix()), jnp.asarray(rng.uniform(-1, 1, 3))
+        )
+        back = jaxlie.SE3.exp(lie.log_pose(error))
+        np.testing.assert_allclose(back.rotation().as_matrix(), error.rotation, atol=1e-14)
+        np.testing.assert_allclose(back.translation(), error.position, atol=1e-14)
+
+
+def test_transforms_compose_invert_and_convert_like_jaxlie() -> None:
+    a, b = (jaxlie.SE3.sample_uniform(key) for key in jax.random.split(jax.random.key(0)))
+    ta, tb = Transform.from_se3(a), Transform.from_se3(b)
+    np.testing.assert_allclose((ta @ tb).to_se3().as_matrix(), (a @ b).as_matrix(), atol=1e-14)
+    np.testing.assert_allclose(ta.inverse().to_se3().as_matrix(), a.inverse().as_matrix(), atol=1e-14)
+    np.testing.assert_allclose(lie.skew(b.translation()) @ a.translation(), np.cross(b.translation(), a.translation()))
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-200, 1e-20, 1e-16, 1e-14, 0.5, 3.0, 1e10])
+def test_quaternions_are_normalised_as_c_mujoco_does(length: float) -> None:
+    want = length * np.array([0.1, -0.7, 0.5, 0.5])
+    quaternion = jnp.asarray(want)
+    mujoco.mju_normalize4(want)
+    np.testing.assert_allclose(lie.normalized(quaternion), want, atol=1e-15)
+
+
+def test_quaternion_difference_is_the_shortest_rotation_between_quaternions_of_any_length_and_sign() -> None:
+    rng = np.random.default_rng(2)
+    a, b = rng.standard_normal((2, 50, 4))
+    got = jax.jit(jax.vmap(lie.quaternion_difference))(a, b)
+    first, second = (Rotation.from_quat(q, scalar_first=True) for q in (a, b))
+    np.testing.assert_allclose(got, (first.inv() * second).as_rotvec(), atol=1e-13)
+
+
+# --- derivatives ---------------------------------------------------------------------------------------------------
+
+
+def pose(angle: float, axis: np.ndarray, position: np.ndarray, dtype: Any) -> Transform:
+    rotation = Rotation.from_rotvec(angle * axis).as_matrix()
+    return Transform(jnp.asarray(rotation, dtype), jnp.asarray(position, dtype))
+
+
+@jax.jit
+def moved_log(error: Transform, twist: jax.Array) -> jax.Array:
+    """The log of the error after its frame has moved by a body twist."""
+    motion = Transform(lie.quaternion_to_matrix(lie.exp_quaternion(twist[3:])), twist[:3])
+    return lie.log_pose(motion.inverse() @ error)
+
+
+@DTYPES
+@pytest.mark.parametrize("position", [np.zeros(3), np.array([0.3, -0.8, 0.5])], ids=["here", "away"])
+def test_log_pose_derivative_is_that_of_the_log(dtype: Any, position: np.ndarray) -> None:
+    errors = [pose(angle, axis, position, dtype) for angle in ANGLES for axis in AXES]
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *errors)
+    twist, a, b = jax.jit(jax.vmap(lie.log_pose_derivative))(stacked)
+    np.testing.assert_allclose(twist, jax.jit(jax.vmap(lie.log_pose))(stacked), atol=4 * np.finfo(dtype).eps)
+    got = np.block([[-np.asarray(a), np.asarray(b)], [np.zeros(a.shape), -np.asarray(a)]])
+    derivative = jax.jit(jax.vmap(lambda e: jax.jacfwd(lambda t: moved_log(e, t))(jnp.zeros(6, dtype))))(stacked)
+    assert np.isfinite(np.asarray(derivative)).all()
+    np.testing.assert_allclose(got, derivative, atol=100 * np.finfo(dtype).eps)
+
+
+def test_derivative_of_the_log_agrees_with_finite_differences() -> None:
+    angles = [angle for angle in ANGLES if angle < 3.1]
+    errors = [pose(angle, axis, np.array([0.3, -0.8, 0.5]), np.float64) for angle in angles for axis in AXES]
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *errors)
+    _, a, b = jax.jit(jax.vmap(lie.log_pose_derivative))(stacked)
+    h = 1e-6
+    moved = jax.jit(jax.vmap(jax.vmap(moved_log, (None, 0)), (0, None)))
+    columns = (moved(stacked, h * jnp.eye(6)) - moved(stacked, -h * jnp.eye(6))) / (2 * h)
+    got = np.block([[-np.asarray(a), np.asarray(b)], [np.zeros(a.shape), -np.asarray(a)]])
+    np.testing.assert_allclose(got, columns.mT, atol=1e-8)
+
+
+ROUND_TRIPS: dict[str, tuple[Callable[..., Any], int]] = {
+    "log_rotation": (lambda w: lie.log_rotation(lie.quaternion_to_matrix(lie.exp_quaternion(w))), 3),
+    "log_quaternion": (lambda w: lie.log_quaternion(lie.exp_quaternion(w)), 3),
+    "difference": (
+        lambda w: lie.quaternion_difference(jnp.array([0.5, 0.5, -0.5, 0.5], w.dtype), lie.exp_quaternion(w)),
+        3,
+    ),
+    "log_pose": (
+        lambda w: lie.log_pose(Transform(lie.quaternion_to_matrix(lie.exp_quaternion(w)), w * 0.5 + 0.25)),
+        6,
+    ),
+    "matrix_to_quaternion": (lambda w: lie.matrix_to_quaternion(lie.quaternion_to_matrix(lie.exp_quaternion(w))), 4),
+    "normalized": (lambda w: lie.normalized(jnp.concatenate([jnp.zeros(1, w.dtype), w])), 4),
+}
+
+
+@DTYPES
+@pytest.mark.parametrize("name", ROUND_TRIPS)
+def test_first_derivatives_are_finite_and_equal_in_both_modes(name: str, dtype: Any) -> None:
+    function, size = ROUND_TRIPS[name]
+    vectors = VECTORS.astype(dtype)
+    forward = np.asarray(jax.jit(jax.vmap(jax.jacfwd(function)))(vectors))
+    reverse = np.asarray(jax.jit(jax.vmap(jax.jacrev(function)))(vectors))
+    assert forward.shape == (len(VECTORS), size, 3)
+    assert np.isfinite(forward).all() and np.isfinite(reverse).all()
+    large = name == "normalized"  # 1 / length of the vector
+    scale = np.maximum(1, np.abs(forward).max((1, 2), keepdims=True)) if large else 1.0
+    assert (np.abs(forward - reverse) / scale).max() < 100 * np.finfo(dtype).eps
+
+
+@DTYPES
+def test_log_of_the_exponential_has_the_identity_as_derivative(dtype: Any) -> None:
+    inside = VECTORS[np.linalg.norm(VECTORS, axis=1) < 3.1].astype(dtype)
+    for name in ("log_rotation", "log_quaternion"):
+        jacobian = jax.jit(jax.vmap(jax.jacfwd(ROUND_TRIPS[name][0])))(inside)
+        np.testing.assert_allclose(jacobian, np.broadcast_to(np.eye(3), jacobian.shape), atol=200 * np.finfo(dtype).eps)

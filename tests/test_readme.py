@@ -1,0 +1,89 @@
+"""The README does what it says: its Python runs and has the shapes it states, its commands work, and CI runs them."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import pytest
+
+import jaxik
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+# An expression on a line of its own with its shape behind it: `solution.q  # (4096, 7), inside the limits`.
+STATED_SHAPE = re.compile(r"^(?!\w+ = )(\S[^#\n]*?) +# (\((?:\d+, ?)*\d*\))(.*)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    language: str
+    line: int
+    code: str
+
+
+def blocks(text: str) -> list[Block]:
+    """The fenced code blocks of a Markdown text; `line` is that of the first line of code, from 1."""
+    fences = re.finditer(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [Block(f[1], text[: f.start(2)].count("\n") + 1, f[2]) for f in fences]
+
+
+def script(text: str) -> str:
+    """The Python of a text as one program with the line numbers of the text, and its stated shapes as assertions."""
+    program = ""
+    for block in blocks(text):
+        if block.language == "python":
+            program += "\n" * (block.line - 1 - program.count("\n"))
+            program += STATED_SHAPE.sub(r"assert \1.shape == \2, \1.shape  #\3", block.code)
+    return program
+
+
+def commands(text: str) -> list[list[str]]:
+    """Lines of each bash block, without comments."""
+    lines = [block.code.splitlines() for block in blocks(text) if block.language == "bash"]
+    return [[re.sub(r"\s+#.*", "", line) for line in block if line.strip()] for block in lines]
+
+
+def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python on the package under test, from `folder`."""
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(jaxik.__file__).parents[1]),
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir or "",
+    }
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
+
+
+def test_python_of_the_readme_runs_and_has_the_shapes_it_states(tmp_path: Path) -> None:
+    program = script(README)
+    assert program.count("assert ") >= 15
+    (tmp_path / "README.py").write_text(program)
+    done = run(["README.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_wrong_shape_in_a_readme_is_found_at_its_line(tmp_path: Path) -> None:
+    text = "# Title\n```python\nimport numpy\nx = numpy.zeros((2, 3))\nx.transpose(1, 0)    # (3, 3), transposed\n```\n"
+    (tmp_path / "README.py").write_text(script(text))
+    done = run(["README.py"], tmp_path)
+    assert done.returncode == 1
+    assert "line 5" in done.stderr and "AssertionError: (3, 2)" in done.stderr
+
+
+def test_first_commands_of_the_readme_are_those_that_ci_runs() -> None:
+    first = commands(README)[0]
+    assert len(first) == 2
+    steps = re.findall(r"^step '(.*)'$", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert steps[:2] == first
+
+
+@pytest.mark.parametrize("command", [line for block in commands(README)[1:] for line in block])
+def test_command_of_the_readme_works(command: str, tmp_path: Path) -> None:
+    program, *arguments = shlex.split(command)
+    assert program == "jaxik"
+    (tmp_path / "configs").symlink_to(ROOT / "configs")
+    done = run(["-c", "from jaxik.cli import main; main()", *arguments], tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
