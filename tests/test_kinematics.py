@@ -343,7 +343,7 @@ def test_derivatives_agree_with_central_differences() -> None:
     keys = {name: jnp.asarray(rng.standard_normal(x.shape)) for name, x in leaves.items()}
     step = jnp.asarray(rng.standard_normal(q.shape))
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
     def both(leaves: dict[str, jax.Array], q: jax.Array) -> Any:
         forward = {
             name: jax.jvp(lambda x, n=name: function({**leaves, n: x}, q), (leaves[name],), (keys[name],))[1]
@@ -354,7 +354,7 @@ def test_derivatives_agree_with_central_differences() -> None:
 
     forward, (by_leaf, by_q) = both(leaves, q)
     h = 1e-6
-    value = jax.jit(function)
+    value = jax.jit(function, compiler_options=UNOPTIMISED)
     for name in LEAVES:
         ahead, behind = ({**leaves, name: leaves[name] + s * keys[name]} for s in (h, -h))
         want = (value(ahead, q) - value(behind, q)) / (2 * h)
@@ -368,7 +368,8 @@ def test_derivatives_agree_with_central_differences() -> None:
 
 def test_gradients_of_a_batch_are_those_of_its_elements() -> None:
     robot, q = small(), jnp.asarray(configurations(3))
-    total = jax.jit(jax.grad(lambda robot, q: jnp.sum(jnp.sin(parameters(robot, q))), argnums=(0, 1)))
+    total = jax.grad(lambda robot, q: jnp.sum(jnp.sin(parameters(robot, q))), argnums=(0, 1))
+    total = jax.jit(total, compiler_options=UNOPTIMISED)
     by_robot, by_q = total(robot, q)
     each = [total(robot, x) for x in q]
     np.testing.assert_allclose(by_q, jnp.stack([g for _, g in each]), atol=1e-13)
@@ -379,7 +380,7 @@ def test_gradients_of_a_batch_are_those_of_its_elements() -> None:
 def test_jacobians_are_derivatives_along_integrate() -> None:
     robot, q = small(), jnp.asarray(configurations(4))
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
     @jax.vmap
     def jacobians(q: jax.Array) -> Any:
         zero = jnp.zeros(robot.nv)
@@ -413,7 +414,7 @@ def test_derivatives_are_finite_where_formulas_have_their_singularities(dtype: A
     # All zeros has quaternions without direction, qpos0 has no rotation, and then there are half turns.
     q = np.stack([np.zeros(robot.nq), robot.q_reference, half_turns()]).astype(dtype)
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
     @jax.vmap
     def derivatives(q: jax.Array) -> Any:
         return (

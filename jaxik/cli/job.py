@@ -53,7 +53,7 @@ class Job:
         """The problem and the start of some elements."""
         dtype = self.robot.q_home.dtype
         tasks: dict[str, Task] = {
-            name: dataclasses.replace(self.tasks[name], target=jaxlie.SE3(target[rows].astype(dtype)))
+            name: dataclasses.replace(self.tasks[name], target=_poses(target[rows].astype(dtype)))
             for name, target in self.targets.items()
         }
         start = self.start[rows] if self.start.ndim == 2 else self.start
@@ -114,8 +114,11 @@ def _of_one_length(root: Section, tasks: dict[str, FrameTask], count: int | None
     if count is not None and length != count:
         raise JaxikError(f"--targets {count}: the configuration has {length}")
     return {
-        name: dataclasses.replace(
-            task, target=jaxlie.SE3(np.broadcast_to(np.asarray(task.target.wxyz_xyz), (length, 7)))
-        )
+        name: dataclasses.replace(task, target=_poses(np.broadcast_to(np.asarray(task.target.wxyz_xyz), (length, 7))))
         for name, task in tasks.items()
     }
+
+
+def _poses(wxyz_xyz: Any) -> jaxlie.SE3:
+    """Kept as a numpy array: parts of it go to the device, the whole does not."""
+    return jaxlie.SE3(wxyz_xyz)

