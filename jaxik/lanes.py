@@ -18,8 +18,9 @@ import numpy as np
 from jax import lax
 from jax.extend import core as jex_core
 
-# Contractions up to this many terms are unrolled into one chain of multiply-adds; longer ones are a broadcast product
-# and a reduction.
+# Contractions up to this many terms are unrolled into one chain of multiply-adds. Longer ones are a loop over terms: a
+# chain would be fused into, and recomputed for, each of its consumers, and a product with a reduction goes through
+# memory (6 x 7 times 7 x 6 over 256 lanes: 120 us so, 8 us by the loop).
 UNROLLED_TERMS = 3
 
 
@@ -270,7 +271,8 @@ def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         for k in range(1, terms):
             total = total + lhs[k] * rhs[k]
     else:
-        total = jnp.sum(lhs * rhs, axis=0)
+        start = jnp.zeros(np.broadcast_shapes(lhs.shape[1:], rhs.shape[1:]), dtype)
+        total, _ = lax.scan(lambda acc, term: (acc + term[0] * term[1], None), start, (lhs, rhs))
     return [Lane(total, True)]
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jaxlie
+import numpy as np
 
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
 SERIES_ANGLE_SQUARED = 0.25
@@ -17,6 +18,11 @@ MINIMUM_NORM = 1e-15
 INVERSE_JACOBIAN_SERIES = (
     1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000, 1 / 74724249600
 )  # fmt: skip
+
+
+# d/dw_i of skew(w). Sums with constants run along the lanes; stacking nine scalars makes every entry of the result ask
+# which of them it is.
+GENERATORS = np.cross(np.eye(3)[:, None, :], np.eye(3)[None, :, :]).transpose(0, 2, 1)
 
 
 class Transform(NamedTuple):
@@ -41,13 +47,15 @@ class Transform(NamedTuple):
 
 def skew(w: jax.Array) -> jax.Array:
     """The matrix (3, 3) with `skew(w) @ x = cross(w, x)`."""
-    zero = jnp.zeros_like(w[0])
-    return jnp.stack([zero, -w[2], w[1], w[2], zero, -w[0], -w[1], w[0], zero]).reshape(3, 3)
+    x, y, z = jnp.asarray(GENERATORS, w.dtype)
+    return w[0] * x + w[1] * y + w[2] * z
 
 
 def cross(a: jax.Array, b: jax.Array) -> jax.Array:
     """Cross product along axis 0: (3, ...) and (3, ...)."""
-    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
+    shape = (3, *(1,) * (a.ndim - 1))
+    x, y, z = (jnp.asarray(axis, a.dtype).reshape(shape) for axis in np.eye(3))
+    return (a[1] * b[2] - a[2] * b[1]) * x + (a[2] * b[0] - a[0] * b[2]) * y + (a[0] * b[1] - a[1] * b[0]) * z
 
 
 def normalized(q: jax.Array) -> jax.Array:

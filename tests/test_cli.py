@@ -1,4 +1,4 @@
-"""The command line: what it solves, writes and prints, and the one line that it says for wrong input."""
+"""`jaxik solve`: what it solves, writes, prints and keeps; `jaxik info`, `jaxik robots` and the help."""
 
 import io
 import json
@@ -6,109 +6,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
-import yaml
-from scipy.spatial.transform import Rotation
+from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, stay, tip, without_solving  # noqa: F401 (fixtures)
 
 import jaxik
 from jaxik.cli import chunks, main
-from jaxik.cli.arguments import build_parsers
-from jaxik.cli.poses import Needs, Units, to_poses
-from jaxik.cli.section import Place
+from jaxik.cli.arguments import CONFIG_HELP, build_parsers
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-
-# Four joints in three types, small enough that a solve compiles quickly; both "tool" and "hand" are frames.
-ARM = """
-<mujoco model="arm">
-  <compiler angle="radian" autolimits="true"/>
-  <worldbody>
-    <body name="lift" pos="0 0 0.1">
-      <joint name="lift" type="slide" axis="0 0 1" range="0 0.5"/>
-      <geom size="0.1" mass="2"/>
-      <body name="upper" pos="0.2 0 0">
-        <joint name="shoulder" axis="0 0 1" range="-2.5 2.5"/>
-        <geom name="shell" size="0.1" mass="1"/>
-        <body name="lower" pos="0.4 0 0">
-          <joint name="elbow" axis="0 0 1" range="-2.5 0.5"/>
-          <geom size="0.1" mass="1"/>
-          <body name="hand" pos="0.3 0 0">
-            <joint name="wrist" axis="0 0 1"/>
-            <geom size="0.1" mass="0.5"/>
-            <site name="tool" pos="0.1 0 0"/>
-            <site name="hand"/>
-          </body>
-        </body>
-      </body>
-    </body>
-  </worldbody>
-  <equality>
-    <joint name="geared" joint1="wrist" joint2="elbow" active="false"/>
-  </equality>
-  <keyframe>
-    <key name="folded" qpos="0.1 1 -2 0.5"/>
-  </keyframe>
-</mujoco>
-"""
-TIP: dict[str, Any] = {"frame": "tool", "orientation_cost": None, "target": {"sample": 8}}
-POINT = {"position": [0.5, 0.3, 0.4]}
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "arm.xml").write_text(ARM)
-    return tmp_path
-
-
-class Ran(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def jaxik_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Run `jaxik solve` on a configuration, given as changes to a small good one or as text."""
-
-    def run(changes: dict[str, Any] | str, *options: str) -> Ran:
-        text = changes if isinstance(changes, str) else yaml.safe_dump(config(changes))
-        (folder / "c.yaml").write_text(text)
-        code = main(["solve", str(folder / "c.yaml"), *options])
-        return Ran(code, *capsys.readouterr())
-
-    return run
-
-
-def config(changes: dict[str, Any]) -> dict[str, Any]:
-    return {"robot": "arm.xml", "tasks": {"tip": TIP}, "start": "folded"} | changes
-
-
-def tip(**changes: Any) -> dict[str, Any]:
-    """A configuration with one task that differs from the usual one."""
-    return {"tasks": {"tip": {key: x for key, x in (TIP | changes).items() if x != "drop"}}}
-
-
-@pytest.fixture
-def unsolved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For tests of what is read: a solve that compiles in no time and returns its start."""
-
-    def stay(problem: jaxik.Problem, q0: jax.Array, *, options: jaxik.SolveOptions) -> jaxik.Solution:
-        batch = problem.tasks["tip"].target.wxyz_xyz.shape[:1]
-        zero = jnp.zeros(batch, q0.dtype)
-        residuals = {"tip": {part: jnp.zeros((*batch, 3), q0.dtype) for part in ("position", "orientation")}}
-        whole = zero.astype(jnp.int32)
-        return jaxik.Solution(jnp.broadcast_to(q0, (*batch, q0.shape[-1])), whole, residuals, whole, zero, zero)
-
-    monkeypatch.setattr(chunks, "solve", stay)
-
-
-# --- solving -----------------------------------------------------------------------------------------------------
 
 
 def test_shipped_config_solves_and_says_what_a_newcomer_asks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -185,19 +95,71 @@ def test_dtype_decides_the_precision_and_leaves_jax_as_it_was(jaxik_run: Any, fo
     assert jax.config.jax_enable_x64
 
 
-def test_chunks_change_nothing_and_compile_once(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled = []
-    solve = chunks.solve
-    monkeypatch.setattr(chunks, "solve", lambda *args, **kwargs: compiled.append(1) or solve(*args, **kwargs))
-    changes = {"start": "sample", "dtype": "float64"}  # the targets differ as well as the starts
+def test_chunks_change_nothing(jaxik_run: Any, folder: Path) -> None:
     for name, size in (("whole", "8"), ("parts", "3")):
-        assert jaxik_run(changes, "--chunk", size, "-o", str(folder / f"{name}.npz"), "-q").code == 0
-        assert len(compiled) == 1
-        compiled.clear()
+        assert jaxik_run({"output": f"{name}.npz"}, "--chunk", size, "-q").code == 0
     with np.load(folder / "whole.npz") as whole, np.load(folder / "parts.npz") as parts:
-        assert whole["start"].shape == (8, 4)
-        for name in ("q", "status", "residuals/tip/position"):
-            np.testing.assert_allclose(parts[name], whole[name], atol=1e-9, err_msg=name)
+        assert whole["q"].shape == (8, 4) and (whole["status"] == 0).sum() > 4
+        np.testing.assert_array_equal(parts["status"], whole["status"])
+        for name in ("q", "residuals/tip/position"):
+            np.testing.assert_allclose(parts[name], whole[name], atol=1e-5, err_msg=name)
+
+
+def test_chunks_pair_starts_with_targets_and_compile_once(
+    jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traced = []
+    monkeypatch.setattr(chunks, "_solve", lambda *problem: traced.append(1) or stay(*problem))
+    assert jaxik_run({"start": "sample", "output": "o.npz"}, "--chunk", "3", "-q").code == 0
+    assert len(traced) == 1
+    with np.load(folder / "o.npz") as found:
+        assert found["start"].shape == (8, 4) and len(np.unique(found["start"][:, 1])) == 8
+        np.testing.assert_array_equal(found["q"], found["start"])
+        np.testing.assert_array_equal(found["residuals/tip/position"], found["targets/tip/position"])
+        at_start = jaxik.load_robot(folder / "arm.xml").frame_pose(found["start"].astype(float), "tool").translation()
+        assert np.linalg.norm(at_start - found["targets/tip/position"], axis=1).min() > 0.01
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("unsolved")
+@pytest.mark.parametrize(
+    ("terminal", "options", "shown"), [(True, [], True), (True, ["-q"], False), (False, [], False)]
+)
+def test_progress_is_for_terminals(
+    jaxik_run: Any, monkeypatch: pytest.MonkeyPatch, terminal: bool, options: list[str], shown: bool
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert jaxik_run({}, "--chunk", "3", *options).code == 0
+    assert ("8/8" in stream.getvalue()) == shown
+    assert ("solving" in stream.getvalue()) == shown
+
+
+@pytest.mark.usefixtures("unsolved")
+def test_interruption_says_and_keeps_what_was_done(
+    jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "device_get", interrupted_after(2))
+    done = jaxik_run({"output": "o.npz"}, "--chunk", "3")
+    assert done.code == 130
+    assert done.err == f"jaxik: interrupted: 6 of 8 elements were solved; written to {folder / 'o.npz'}\n"
+    assert "2 left out by the interruption" in done.out
+    with np.load(folder / "o.npz") as found:
+        assert len(found["q"]) == len(found["targets/tip/position"]) == 6 and found["elements_asked"] == 8
+
+
+@pytest.mark.usefixtures("unsolved")
+def test_interruption_before_the_first_result_writes_nothing(
+    jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jax, "device_get", interrupted_after(0))
+    assert jaxik_run({"output": "o.npz"}) == (130, "", "jaxik: interrupted; nothing was written\n")
+    assert sorted(path.name for path in folder.iterdir()) == ["arm.xml", "c.yaml"]
 
 
 def test_nan_target_is_data(jaxik_run: Any) -> None:
@@ -220,11 +182,23 @@ def test_json_has_the_whole_summary_in_si_units(jaxik_run: Any) -> None:
     assert set(found["seconds"]) == {"load", "compile", "run"} and found["elements_per_second"] > 0
 
 
-def test_errors_leave_masked_rows_out_as_tolerances_do(jaxik_run: Any) -> None:
-    changes = tip(target={"position": [0.5, 0.3, 9]}, mask=[1, 1, False, 0, 0, 0], axes="world")
-    found = json.loads(jaxik_run(changes, "--json").out)
-    assert found["status"]["CONVERGED"] == 1
-    assert found["errors"]["tip"]["position"]["max"] < 1e-4
+@pytest.mark.usefixtures("unsolved")
+@pytest.mark.parametrize(
+    ("values", "shares", "within"),
+    [
+        ([i / 1000 for i in range(1, 1001)], [0.5, 0.9, 0.99, 1.0], 0.25),
+        ([8, 7, 6, 5, 4, 3, 2, 1], [4, 8, 8, 8], 0),  # 90 % of eight are not within the seventh
+    ],
+    ids=str,
+)
+def test_errors_are_of_all_elements_and_leave_masked_rows_out_as_tolerances_do(
+    jaxik_run: Any, values: list[float], shares: list[float], within: float
+) -> None:
+    targets = [{"position": [x, 0, 9]} for x in values]
+    changes = tip(target=targets, mask=[1, 1, False, 0, 0, 0], axes="world", position_tolerance=0.2504)
+    found = json.loads(jaxik_run(changes | {"dtype": "float64"}, "--json").out)["errors"]["tip"]["position"]
+    assert [found[key] for key in ("median", "90_percent", "99_percent", "max")] == pytest.approx(shares)
+    assert found["within_tolerance"] == pytest.approx(within)
 
 
 @pytest.mark.usefixtures("unsolved")
@@ -239,113 +213,68 @@ def test_targets_and_seed_of_the_command_line_replace_those_of_the_config(jaxik_
     assert " of 2 solved" in jaxik_run(tip(target=[POINT] * 3), "--targets", "2").out
 
 
-# --- targets -----------------------------------------------------------------------------------------------------
-
-ROTATIONS = Rotation.random(20, rng=1)
-AS = {
-    "quaternion": ROTATIONS.as_quat(scalar_first=True) * 3,
-    "rotation_vector": ROTATIONS.as_rotvec(),
-    "rpy": ROTATIONS.as_euler("xyz"),
-    "matrix": ROTATIONS.as_matrix(),
-}
-
-
-@pytest.mark.parametrize("kind", AS)
-def test_rotations_in_every_form_are_the_same(kind: str) -> None:
-    poses = to_poses({kind: AS[kind], "position": np.ones((20, 3))}, Units(), Needs(), Place("f"))
-    assert np.abs(np.sum(poses[:, :4] * ROTATIONS.as_quat(scalar_first=True), axis=1)) == pytest.approx(np.ones(20))
-    assert np.linalg.norm(poses[:, :4], axis=1) == pytest.approx(np.ones(20))
-
-
-POSITIONS = np.array([[0.5, 0.3, 0.4], [0.2, -0.6, 0.3], [0.6, 0.1, 0.2]])
-QUATERNIONS = np.array([[1, 0, 0, 0], [0.8, 0, 0, 0.6], [0, 0, 0, 1.0]])
-ANGLES = np.degrees([0, 2 * np.arctan2(0.6, 0.8), np.pi])
-ROWS = np.hstack([POSITIONS, QUATERNIONS])
-
-
-def csv_of(rows: np.ndarray, header: str = "") -> str:
-    return header + "".join(",".join(repr(float(x)) for x in row) + "\n" for row in rows)
-
-
-def write_inputs(folder: Path) -> None:
-    millimetres = np.hstack([np.zeros((3, 2)), ANGLES[:, None], POSITIONS * 1e3])
-    (folder / "plain.csv").write_text(csv_of(ROWS))
-    (folder / "header.csv").write_text("\ufeff# poses\n" + csv_of(ROWS[:, ::-1], "qz, qy, qx, qw, z, y, x\n"))
-    (folder / "mm.csv").write_text(csv_of(millimetres, "roll,pitch,yaw,x,y,z\n"))
-    (folder / "names.csv").write_text(csv_of(ROWS, "px,py,pz,a,b,c,d\n"))
-    transforms = np.tile(np.eye(4), (3, 1, 1))
-    transforms[:, :3, :3] = Rotation.from_quat(QUATERNIONS, scalar_first=True).as_matrix()
-    transforms[:, :3, 3] = POSITIONS
-    np.savez(folder / "t.npz", position=POSITIONS, quaternion=QUATERNIONS, matrix4=transforms, other=np.ones(2))
+def test_info_says_what_a_robot_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    gear = ARM.replace('active="false"', 'active="true"')
+    (folder / "arm.xml").write_text(
+        gear.replace('size="0.1" mass="2"', 'type="mesh" mesh="gone" mass="2"').replace(
+            "<worldbody>", '<asset><mesh name="gone" file="gone.stl"/></asset><worldbody>', 1
+        )
+    )
+    assert main(["info", str(folder / "arm.xml")]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    for line in (
+        "arm",
+        "degrees of freedom 4",
+        "joints 1 slide, 3 hinge",
+        "lift slide 0.0000 0.5000 m none 0.0000 0 lift",
+        "elbow hinge -2.5000 0.5000 rad none 0.0000 2 lower",
+        "wrist hinge none none 0.0000 3 hand",
+        "tool on hand, hand on hand",
+        "lift, upper, lower, hand",
+        "shell",
+        "folded",
+        "wrist follows elbow",
+    ):
+        assert line in lines, (line, out)
+    assert "gone.stl" in out[out.index("at loading") :]
 
 
-MM = {"length": "mm", "angle": "deg"}
-INLINE = [{"position": p.tolist(), "quaternion": q.tolist()} for p, q in zip(POSITIONS, QUATERNIONS, strict=True)]
-TURNED = [
-    {"position": p.tolist(), "rotation_vector": [0, 0, float(a)]} for p, a in zip(POSITIONS * 1e3, ANGLES, strict=True)
-]
+def test_info_gives_velocity_limits_and_mass(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "panda"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "joint4 hinge -3.0718 -0.0698 rad 2.175 rad/s -2.3562 3 link4" in lines
+    assert "mass 17.42 kg" in lines
 
 
-@pytest.mark.usefixtures("unsolved")
-@pytest.mark.parametrize(
-    ("target", "units"),
-    [
-        (INLINE, {}),
-        (TURNED, MM),
-        ({"file": "plain.csv"}, {}),
-        ({"file": "header.csv"}, {}),
-        ({"file": "mm.csv", "units": MM}, {}),
-        ({"file": "mm.csv"}, MM),
-        ({"file": "names.csv", "position": ["px", "py", "pz"], "quaternion": ["a", "b", "c", "d"]}, {}),
-        ({"file": "t.npz"}, {}),
-        ({"file": "t.npz", "position": "position", "quaternion": "quaternion"}, {}),
-        ({"file": "whole.npz", "matrix": "matrix4"}, {}),
-    ],
-    ids=str,
-)
-def test_targets_in_every_form_are_the_same(jaxik_run: Any, folder: Path, target: Any, units: Any) -> None:
-    write_inputs(folder)
-    with np.load(folder / "t.npz") as arrays:
-        np.savez(folder / "whole.npz", matrix4=arrays["matrix4"])
-    changes = tip(target=target, orientation_cost=1) | {"units": units, "dtype": "float64", "output": "o.npz"}
-    done = jaxik_run(changes, "-q")
-    assert done == (0, "", "")
-    with np.load(folder / "o.npz") as found:
-        np.testing.assert_allclose(found["targets/tip/position"], POSITIONS, atol=1e-12)
-        turned = np.abs(np.sum(found["targets/tip/quaternion"] * QUATERNIONS, axis=1))
-        np.testing.assert_allclose(turned, 1, atol=1e-12)
+def test_robots_lists_each_bundled_robot_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["robots"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
+    assert [line[0] for line in lines] == list(jaxik.bundled_robots())
+    assert ["panda", "7", "flange,", "tcp"] in lines
 
 
-@pytest.mark.usefixtures("unsolved")
-def test_units_hold_for_tolerances_and_starts(jaxik_run: Any, folder: Path) -> None:
-    start = {"lift": 100, "shoulder": 90}
-    changes = tip(position_tolerance=5, target={"position": [500, 300, 400]}) | {"units": MM, "start": start}
-    found = json.loads(jaxik_run(changes | {"output": "o.npz"}, "--json").out)
-    assert found["errors"]["tip"]["position"]["tolerance"] == pytest.approx(0.005)
-    with np.load(folder / "o.npz") as arrays:
-        np.testing.assert_allclose(arrays["start"], [0.1, np.pi / 2, 0, 0], atol=1e-6)
-        np.testing.assert_allclose(arrays["targets/tip/position"], [POINT["position"]], atol=1e-6)
+def test_every_option_has_help() -> None:
+    parser, commands = build_parsers()
+    for command in (parser, *commands.values()):
+        assert all(action.help for action in command._actions if action.dest != "command")
+    assert {"solve", "info", "robots"} == set(commands)
 
 
-@pytest.mark.usefixtures("unsolved")
-@pytest.mark.parametrize(
-    ("start", "expected"),
-    [
-        ("home", [0, 0, 0, 0]),
-        ("mid-range", [0.25, 0, -1, 0]),
-        ("folded", [0.1, 1, -2, 0.5]),
-        ({"elbow": -1}, [0, 0, -1, 0]),
-        ([0.1, 0.2, -0.3, 4], [0.1, 0.2, -0.3, 4]),
-    ],
-    ids=str,
-)
-def test_start_is_where_it_was_asked_for(jaxik_run: Any, folder: Path, start: Any, expected: list[float]) -> None:
-    assert jaxik_run({"start": start, "output": "o.npz"}, "-q").code == 0
-    with np.load(folder / "o.npz") as found:
-        np.testing.assert_allclose(found["start"], expected, atol=1e-7)
+def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_solve", stay)
+    text = CONFIG_HELP.split("\n\n", 1)[1]
+    assert jaxik_run(text, "--targets", "4").code == 0
 
 
-def test_sampled_targets_of_several_tasks_can_be_met_together(jaxik_run: Any) -> None:
-    tasks = {"tip": TIP, "elbow": TIP | {"frame": "lower", "kind": "body"}}
-    found = json.loads(jaxik_run({"tasks": tasks, "dtype": "float64", "start": "mid-range"}, "--json").out)
-    assert found["success_rate"] >= 0.5 and set(found["errors"]) == {"tip", "elbow"}
+def test_command_runs_as_a_module_without_noise(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxik.cli", "robots"],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(Path(jaxik.__file__).parents[1])},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[1].startswith("panda")

@@ -83,7 +83,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "long contraction": lambda x, y: jnp.tile(y, 5) @ jnp.tile(x[0], 5),
     "empty contraction": lambda x, y: x[:, :0] @ y[:0],
     "batched contraction": lambda x, y: jnp.einsum("bij,bjk->bik", x.reshape(3, 2, 2), x.reshape(3, 2, 2) + y[0]),
-    "several contractions": lambda x, y: jnp.einsum("abc,bcd->ad", x.reshape(3, 2, 2), (y * y[:, None]).reshape(2, 2, 4)),
+    "several contractions": lambda x, y: jnp.einsum("abc,bcd->ad", x.reshape(3, 2, 2), jnp.ones((2, 2, 4)) * y),
     "outer product": lambda x, y: jnp.einsum("i,jk->jik", y, x),
     "integer product": lambda x, y: jnp.arange(12).reshape(3, 4) @ (y > 0).astype(int),
     "reductions": lambda x, y: (x.sum(0), x.max(1), x.prod(), x.min(), (x > 0).all(0), (x > 0).any(), y.mean()),

@@ -43,7 +43,7 @@ PART_UNITS = {"position": "m", "orientation": "rad"}
 
 @contextlib.contextmanager
 def reserved(path: Path | None, force: bool) -> Iterator[IO[bytes] | None]:
-    """A file that becomes `path` at the end, if something was written and nothing failed; until then `path` stays.
+    """A file to write that becomes `path` at the end, if nothing failed; until then `path` stays as it is.
 
     Raises:
       JaxikError: if it cannot be written, or exists and `force` is not given.
@@ -65,9 +65,7 @@ def reserved(path: Path | None, force: bool) -> Iterator[IO[bytes] | None]:
     try:
         with file:
             yield file
-            written = file.tell() > 0
-        if written:
-            os.replace(temporary, path)
+        os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 

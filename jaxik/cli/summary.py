@@ -20,7 +20,7 @@ SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
 SHOWN_UNITS = {"position": ("mm", 1e3), "orientation": ("deg", 180 / math.pi)}
 MEANINGS = {
     Status.CONVERGED: "every tolerance is met",
-    Status.STALLED: "no small motion within the joint limits helps: try another start",
+    Status.STALLED: "stuck within the joint limits: try another start",
     Status.DIVERGED: "the steps grew without bound",
     Status.TIMEOUT: "the steps were used up: raise max_steps",
     Status.INFEASIBLE: "constraints contradict each other or the limits",
@@ -70,7 +70,7 @@ def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None)
         by_task[error.task][error.part] = {
             "unit": {"position": "m", "orientation": "rad"}[error.part],
             **{key.replace(" %", "_percent"): x if math.isfinite(x) else None for key, x in error.shares.items()},
-            "tolerance": error.tolerance,
+            "tolerance": float(f"{error.tolerance:.7g}"),  # 1e-4 was rounded to float32
             "within_tolerance": error.within,
         }
     return {
@@ -155,7 +155,7 @@ def _error_table(found: list[Errors]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
     table.add_column("task")
     table.add_column("part")
-    for share in (*SHARES, "tolerance", "within"):
+    for share in (*SHARES, "allowed", "within"):
         table.add_column(share, justify="right", no_wrap=True)
     named = set()
     for error in found:
@@ -173,8 +173,8 @@ def _error_table(found: list[Errors]) -> Table:
 
 
 def _percent(part: int, whole: int) -> str:
-    """Rounded down, so that 100 % is all of them."""
-    return f"{math.floor(1000 * part / whole) / 10:.1f} %"
+    """Rounded down, so that 100 % is all of them, and never to nothing."""
+    return "< 0.1 %" if 0 < 1000 * part < whole else f"{math.floor(1000 * part / whole) / 10:.1f} %"
 
 
 def _small(x: float) -> str:

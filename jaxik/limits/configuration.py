@@ -38,9 +38,10 @@ class ConfigurationLimit:
     def narrowed(self, robot: Robot) -> Robot:
         """The robot with its limits drawn in by the margin; joints that have no room left keep their middle."""
         lower, upper = robot.limit_lower, robot.limit_upper
+        margin = jnp.asarray(self.margin, upper.dtype)
         ball = jnp.asarray([i in robot.topology.ball_joints for i in range(len(robot.topology.joints))], bool)
-        middle = jnp.where(ball, jnp.maximum(upper - self.margin, 0), (lower + upper) / 2)
-        low, high = jnp.where(ball, lower, lower + self.margin), upper - self.margin
+        middle = jnp.where(ball, jnp.maximum(upper - margin, 0), (lower + upper) / 2)
+        low, high = jnp.where(ball, lower, lower + margin), upper - margin
         empty = low > high
         return _with_limits(robot, jnp.where(empty, jnp.where(ball, lower, middle), low), jnp.where(empty, middle, high))
 

@@ -203,7 +203,7 @@ def undamped_step(prepared: Prepared, q: jax.Array, model: Rows) -> jax.Array:
 def _projected_gradient(prepared: Prepared, q: jax.Array, model: Rows) -> jax.Array:
     """Norm of the gradient over the free coordinates, in units of joint range."""
     limits = box(prepared.robot, q)
-    gradient = to_box(prepared.robot, limits, jnp.sum(model.jacobian * model.residual[:, None], axis=0))
+    gradient = to_box(prepared.robot, limits, model.residual @ model.jacobian)
     scaled = jnp.where(_free(limits, gradient), gradient * _scale(prepared), 0)
     return jnp.sqrt(jnp.sum(scaled * scaled))
 
@@ -244,16 +244,16 @@ def _gauss_newton_step(prepared: Prepared, state: State, limits: Box, damping: A
     residual, scale = state.residual, _scale(prepared)
     jacobian = to_box(prepared.robot, limits, state.jacobian)
     scaled = jacobian * scale
-    free = _free(limits, jnp.sum(jacobian * residual[:, None], axis=0))
+    free = _free(limits, residual @ jacobian)
     damping = damping * _largest(jnp.sum(scaled * scaled, axis=0))
     first = _damped_least_squares(jnp.where(free, scaled, 0), residual, damping) * scale
     inside = jnp.clip(first, limits.lower, limits.upper)
     crossing = free & (inside != first)
     fixed = jnp.where(crossing, inside, 0)
-    moved = residual + jnp.sum(jacobian * fixed, axis=1)
+    moved = residual + jacobian @ fixed
     again = _damped_least_squares(jnp.where(free & ~crossing, scaled, 0), moved, damping) * scale
     displacement = jnp.clip(again + fixed, limits.lower, limits.upper)
-    moved = residual + jnp.sum(jacobian * displacement, axis=1)
+    moved = residual + jacobian @ displacement
     predicted = 0.5 * (jnp.sum(residual * residual) - jnp.sum(moved * moved))
     return Step(displacement, predicted, jnp.ones((), bool))
 
@@ -264,16 +264,16 @@ def _damped_least_squares(jacobian: jax.Array, residual: jax.Array, damping: jax
     if rows <= columns:
         # (damping + J'J)^-1 J' = J' (damping + J J')^-1: for 6 rows and 29 joints 3.5 times less work.
         dual, _ = solve_positive(jacobian @ jacobian.T + damping * jnp.eye(rows, dtype=residual.dtype), residual)
-        return -jnp.sum(jacobian * dual[:, None], axis=0)
+        return -dual @ jacobian
     gram = jacobian.T @ jacobian + damping * jnp.eye(columns, dtype=residual.dtype)
-    return solve_positive(gram, -jnp.sum(jacobian * residual[:, None], axis=0))[0]
+    return solve_positive(gram, -residual @ jacobian)[0]
 
 
 def _newton_step(prepared: Prepared, state: State, limits: Box, damping: Any) -> Step:
     """The same with the exact Hessian in the place of J'J; not convex where that is indefinite."""
     scale = _scale(prepared)
     jacobian = to_box(prepared.robot, limits, state.jacobian)
-    gradient = jnp.sum(jacobian * state.residual[:, None], axis=0)
+    gradient = state.residual @ jacobian
     free = _free(limits, gradient)
     curvature = to_box(prepared.robot, limits, to_box(prepared.robot, limits, hessian(prepared, state.q)).T)
     damping = damping * _largest(jnp.sum((jacobian * scale) ** 2, axis=0))

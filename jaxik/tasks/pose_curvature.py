@@ -25,41 +25,38 @@ def pose_curvature(seen: Transform, position_weight: jax.Array, orientation_weig
     """
     d = seen.position
     w, k, k1, k2 = log_with_coefficients(seen.rotation)
-    eye, turn = jnp.eye(3, dtype=d.dtype), skew(w)
+    eye, turn, zero = jnp.eye(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
     left = eye - turn / 2 + k * (turn @ turn)
-    wp, wo = position_weight * position_weight, orientation_weight * orientation_weight
 
     def slope(x: jax.Array, sign: float) -> jax.Array:
         """Derivative by w of x - sign (w x x)/2 + k w x (w x x)."""
         bent = k * (jnp.sum(w * x) * eye + w[:, None] * x - 2 * x[:, None] * w)
         return sign * skew(x) / 2 + bent + 2 * k1 * cross(w, cross(w, x))[:, None] * w
 
+    motion = _blocks(-eye, skew(d), zero, -left)
+    weight = jnp.concatenate([position_weight, orientation_weight]) ** 2
     if twist:
-        change = slope(d, 1.0)
-        h = wp * (left @ d)
-        by_d, by_w = left.T @ h, change.T @ h + wo * w
-        dd = left.T @ (wp[:, None] * left)
-        dw = left.T @ (wp[:, None] * change) + slope(h, -1.0)
+        # By (d, w): the residual's derivative, and what its own curvature adds under the weighted residual h.
+        derivative = _blocks(left, slope(d, 1.0), zero, eye)
+        residual = jnp.concatenate([left @ d, w])
+        h = position_weight**2 * residual[:3]
         alpha, beta, gamma, s = jnp.sum(w * d), jnp.sum(w * h), jnp.sum(d * h), jnp.sum(w * w)
         inner = beta * d + alpha * h - 2 * gamma * w
         lag = alpha * beta - s * gamma
-        ww = change.T @ (wp[:, None] * change) + k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye)
-        ww = ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner + lag * eye) + 4 * k2 * lag * w[:, None] * w
-        ww = ww + wo * eye
+        ww = k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye) + 2 * k1 * lag * eye
+        ww = ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
+        dw = slope(h, -1.0)
+        second = derivative.T @ (weight[:, None] * derivative) + _blocks(zero, dw, dw.T, ww)
+        gradient = derivative.T @ (weight * residual)
     else:
-        by_d, by_w = wp * d, wo * w
-        dd, dw, ww = wp * eye, jnp.zeros_like(eye), wo * eye
-    motion = jnp.concatenate(
-        [jnp.concatenate([-eye, skew(d)], axis=1), jnp.concatenate([jnp.zeros_like(eye), -left], axis=1)]
-    )
-    second = jnp.concatenate([jnp.concatenate([dd, dw], axis=1), jnp.concatenate([dw.T, ww], axis=1)])
+        second = jnp.diag(weight)
+        gradient = weight * jnp.concatenate([d, w])
+    by_d, by_w = gradient[:3], gradient[3:]
     # The position moves in axes that do not turn with u: d changes by u x v, to second order, and not by half of it.
     across = -skew(by_d)
-    bent = jnp.concatenate(
-        [
-            jnp.concatenate([jnp.zeros_like(eye), across.T], axis=1),
-            jnp.concatenate([across, skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left], axis=1),
-        ]
-    )
-    force = motion.T @ jnp.concatenate([by_d, by_w])
-    return force, motion.T @ second @ motion + (bent + bent.T) / 2
+    bent = _blocks(zero, across.T, across, skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left)
+    return motion.T @ gradient, motion.T @ second @ motion + (bent + bent.T) / 2
+
+
+def _blocks(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
+    return jnp.concatenate([jnp.concatenate([a, b], axis=1), jnp.concatenate([c, d], axis=1)])
