@@ -51,6 +51,8 @@ class Problem:
                 except JaxikError as error:
                     raise JaxikError(f"task {name!r}: {error}") from None
         if self.limits is not None:
+            if not isinstance(self.limits, tuple | list):
+                raise JaxikError(f"limits is a tuple such as (ConfigurationLimit(),), not {self.limits!r}")
             for limit in self.limits:
                 if not isinstance(limit, ConfigurationLimit):
                     raise JaxikError(f"limits is a tuple of limits such as ConfigurationLimit(), not of {limit!r}")
@@ -60,7 +62,8 @@ class Problem:
             if mask.shape[-1:] != (self.robot.nv,):
                 raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
         constraints = None if self.constraints is None else _named("constraints", self.constraints)
-        set_fields(self, tasks=tasks, dof_mask=mask, constraints=constraints)
+        limits = None if self.limits is None else tuple(self.limits)
+        set_fields(self, tasks=tasks, limits=limits, dof_mask=mask, constraints=constraints)
 
 
 def _named(field: str, tasks: Any) -> dict[str, Task]:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError
 from jaxik.manifold import clamp
 from jaxik.problem import Prepared, Problem, check_solvable, errors, has_tolerances, prepare, rows
@@ -93,7 +94,12 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     if not isinstance(problem, Problem):
         raise JaxikError(f"problem is a jaxik.Problem, not {type(problem).__name__}")
     check_solvable(problem)
-    q0 = jnp.asarray(problem.robot.q_home if q0 is None else q0)
+    if options is not None and not isinstance(options, SolveOptions):
+        raise JaxikError(f"options is a jaxik.SolveOptions, not {type(options).__name__}")
+    try:
+        q0 = jnp.asarray(problem.robot.q_home if q0 is None else q0)
+    except (TypeError, ValueError):
+        raise JaxikError(f"q0 is an array (*batch, nq), not {q0!r}") from None
     if not jnp.issubdtype(q0.dtype, jnp.floating):
         q0 = q0.astype(problem.robot.q_home.dtype)
     if q0.shape[-1:] != (problem.robot.nq,):
@@ -104,8 +110,10 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 
 @jax.jit
 def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
+    ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
+    batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
     arguments = (_cast(problem, q0.dtype), q0, _cast(options, q0.dtype))
-    return run_batch(SOLVE, arguments, (core_ranks(arguments[0]), 1, core_ranks(options)))
+    return run_batch(SOLVE, arguments, (ranks["problem"], 1, ranks["options"]))
 
 
 def _cast(tree: Any, dtype: Any) -> Any:
@@ -194,6 +202,7 @@ SOLVE = Method(
             step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
             ended=lambda state: state.ended,
             result=_result,
+            width=64,
         ),
     ),
     answer=_answer,

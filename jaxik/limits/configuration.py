@@ -29,11 +29,12 @@ class ConfigurationLimit:
     margin: Any = leaf(0, default=0.0)
 
     def __post_init__(self) -> None:
-        if isinstance(self.gain, int | float) and not 0 < self.gain <= 1:
+        gain, margin = jnp.asarray(self.gain, float), jnp.asarray(self.margin, float)
+        if not isinstance(gain, jax.core.Tracer) and not bool(jnp.all((gain > 0) & (gain <= 1))):
             raise JaxikError(f"gain is in (0, 1], not {self.gain}")
-        if isinstance(self.margin, int | float) and self.margin < 0:
+        if not isinstance(margin, jax.core.Tracer) and bool(jnp.any(margin < 0)):
             raise JaxikError(f"margin is a distance to keep from the limits, not negative: {self.margin}")
-        set_fields(self, gain=jnp.asarray(self.gain, float), margin=jnp.asarray(self.margin, float))
+        set_fields(self, gain=gain, margin=margin)
 
     def narrowed(self, robot: Robot) -> Robot:
         """The robot with its limits drawn in by the margin; joints that have no room left keep their middle."""
@@ -53,8 +54,6 @@ def unlimited(robot: Robot) -> Robot:
 
 
 def _with_limits(robot: Robot, lower: jax.Array, upper: jax.Array) -> Robot:
-
-
     return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
 
 

@@ -22,6 +22,8 @@ GROW = 3.0
 GOOD_RATIO, POOR_RATIO = 0.5, 0.1
 # A step that promises less than this share of the cost is a crawl, which the exact Hessian ends.
 CRAWL = 0.002
+# So does one that lasts longer than this.
+PATIENCE = 30
 # A Newton step is tried without damping, and where that fails with at least this much.
 NEWTON_DAMPING = 1e-3
 MAX_DAMPING = 1e6
@@ -120,8 +122,9 @@ def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> Sta
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
     shrink = jnp.clip(cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
     damping = damping * jnp.where(good, shrink, jnp.where(fair, 1.0, GROW))
-    crawling = ~(proposed.predicted >= CRAWL * state.cost) & ~jnp.isinf(state.cost) & ~state.met
     moved = _moved(prepared, state, options, accepted, trial, model, cost, damping)
+    slow = ~(proposed.predicted >= CRAWL * state.cost) | (moved.iterations >= PATIENCE)
+    crawling = slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met
     return moved._replace(crawling=crawling, size=jnp.max(jnp.abs(proposed.displacement)))
 
 

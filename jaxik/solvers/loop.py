@@ -10,8 +10,8 @@ from jax import lax
 
 from jaxik.lanes import lanes, lanes_where_needed
 
-# Lanes side by side. Narrower, the fixed cost of a step's operations shows; wider, they no longer fit the L2 cache:
-# 1.44, 1.57, 1.61 and 1.44 M Panda steps/s at 128, 256, 512 and 1024 on one core.
+# Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, a step's
+# data no longer fits the L2 cache: 1.44, 1.57, 1.61 and 1.44 M Panda steps/s at 128, 256, 512 and 1024 on one core.
 WIDTH = 256
 
 
@@ -24,6 +24,7 @@ class Phase(NamedTuple):
       step: context, state -> state.
       ended: state -> bool: nothing is left to do. A step is never asked of a state that has ended.
       result: state -> the result so far.
+      width: lanes side by side. A phase that few elements go through wants few: it ends with its slowest element.
     """
 
     wants: Callable[[Any], jax.Array]
@@ -31,6 +32,7 @@ class Phase(NamedTuple):
     step: Callable[[Any, Any], Any]
     ended: Callable[[Any], jax.Array]
     result: Callable[[Any], Any]
+    width: int = WIDTH
 
 
 class Method(NamedTuple):
@@ -69,7 +71,7 @@ def iterate(method: Method, *arguments: Any) -> Any:
 
 
 class _Elements:
-    """The arguments of N elements, and the contexts of any WIDTH of them, lane axis last.
+    """The arguments of N elements, and the contexts of any few of them, lane axis last.
 
     Attributes:
       count: N.
@@ -87,7 +89,7 @@ class _Elements:
     def _load(self, which: jax.Array) -> tuple[Any, list[bool]]:
         rows = self.clipped(which)
         own = [jnp.moveaxis(x[rows], 0, -1) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
-        context, differs = lanes_where_needed(self._prepare, self._mapped, WIDTH)(*own)
+        context, differs = lanes_where_needed(self._prepare, self._mapped, which.shape[0])(*own)
         return context, jax.tree.leaves(differs)
 
     def clipped(self, which: jax.Array) -> jax.Array:
@@ -149,9 +151,9 @@ def _stream_phase(phase: Phase, elements: _Elements, results: Any) -> Any:
     count = elements.count
     wanted = jax.vmap(phase.wants)(results)
     order, total = jnp.argsort(~wanted), jnp.sum(wanted)
-    init = lanes(phase.init, (elements.differs, True), WIDTH)
-    step = lanes(phase.step, (elements.differs, True), WIDTH)
-    look = lanes(lambda state: (phase.ended(state), phase.result(state)), (True,), WIDTH)
+    init = lanes(phase.init, (elements.differs, True), phase.width)
+    step = lanes(phase.step, (elements.differs, True), phase.width)
+    look = lanes(lambda state: (phase.ended(state), phase.result(state)), (True,), phase.width)
 
     def take(turns: jax.Array) -> tuple[list[jax.Array], Any]:
         """Contexts and first states of the elements whose turn it is."""
@@ -170,7 +172,7 @@ def _stream_phase(phase: Phase, elements: _Elements, results: Any) -> Any:
         own, state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), take(turns), (own, state))
         return turns, following + jnp.sum(ended), own, state, found
 
-    turns = jnp.arange(WIDTH)
-    carry = (turns, jnp.asarray(WIDTH, turns.dtype), *take(turns), results)
+    turns = jnp.arange(phase.width)
+    carry = (turns, jnp.asarray(phase.width, turns.dtype), *take(turns), results)
     *_, found = lax.while_loop(lambda carry: jnp.any(carry[0] < total), advance, carry)
     return found

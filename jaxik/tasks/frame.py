@@ -221,10 +221,10 @@ def _number(name: str, value: Any) -> jax.Array:
 def _mask(mask: Any) -> Any:
     if mask is None:
         return None
-    mask = jnp.asarray(mask)
+    mask = _number("mask", mask)
     if mask.shape[-1:] != (6,):
         raise JaxikError(f"mask has shape (*batch, 6), linear rows first; not {mask.shape}")
-    return mask.astype(jnp.result_type(float)) if not jnp.issubdtype(mask.dtype, jnp.floating) else mask
+    return mask
 
 
 def _array(name: str, value: Any) -> jax.Array:
@@ -232,7 +232,8 @@ def _array(name: str, value: Any) -> jax.Array:
         value = jnp.asarray(value)
     except (TypeError, ValueError):
         raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
-    return value if jnp.issubdtype(value.dtype, jnp.floating) else value.astype(jnp.result_type(float))
+    # A number becomes an array of a type of its own: 1.0, 2 and an array in its place are one program.
+    return jnp.asarray(value, value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else float)
 
 
 def _nonnegative(name: str, value: jax.Array) -> None:
