@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import jaxlie
@@ -14,42 +12,10 @@ from jaxik import lie
 from jaxik.errors import JaxikError
 from jaxik.lie import Transform
 from jaxik.linalg import NOTHING, arrange
-from jaxik.pytree import leaf, pytree, static
-from jaxik.robot.plan import WORLD, Plan, subtree
+from jaxik.pytree import leaf, pytree
+from jaxik.robot.plan import WORLD, Plan
 from jaxik.robot.topology import Frame, JointType
-
-if TYPE_CHECKING:
-    from jaxik.robot.model import Robot
-
-
-@pytree
-class Segments:
-    """What a plan needs of a robot's leaves, computed once for many configurations.
-
-    With S segments, H of them hinges, F frames and C subtrees:
-
-    Attributes:
-      rotation (S, 3, 3), position (S, 3): from the parent segment to the joint's anchor, at zero joint motion.
-      axis (S, 3): joint axis in the segment.
-      reference (S,): joint coordinate at which the joint's motion is zero; hinges and slides.
-      hinge_fixed, hinge_cosine, hinge_sine (H, 3, 3): the hinges' local rotation is their sum weighted with 1, cos, sin.
-      frame_rotation (F, 3, 3), frame_position (F, 3): from the carrying segment to the frame.
-      mass (C, S + 1), moment (C, S + 1, 3): mass carried by each segment and mass times centre in its axes; the
-        last entry is what is fixed to the world.
-    """
-
-    plan: Plan = static()
-    rotation: jax.Array = leaf(3)
-    position: jax.Array = leaf(2)
-    axis: jax.Array = leaf(2)
-    reference: jax.Array = leaf(1)
-    hinge_fixed: jax.Array = leaf(3)
-    hinge_cosine: jax.Array = leaf(3)
-    hinge_sine: jax.Array = leaf(3)
-    frame_rotation: jax.Array = leaf(3)
-    frame_position: jax.Array = leaf(2)
-    mass: jax.Array = leaf(2)
-    moment: jax.Array = leaf(3)
+from jaxik.segments import Segments
 
 
 @pytree
@@ -116,8 +82,8 @@ class Kinematics:
     def bending(self, motion: jax.Array, force: jax.Array) -> jax.Array:
         """`force` times the second derivative of a point, or of a frame, along `integrate`: (nv, nv), symmetric.
 
-        With joint j nearer to the base than joint k, the velocity v_k turns with j: d v_k/dq_j = w_j x v_k = d v_j/dq_k,
-        and the rotation vector to second order has w_j x w_k / 2.
+        With joint j nearer to the base than joint k, v_k turns with j: d v_k/dq_j = w_j x v_k = d v_j/dq_k, and the
+        rotation vector to second order has w_j x w_k / 2.
 
         Args:
           motion (3, nv) or (6, nv): velocity for a unit rate of each degree of freedom, in world axes, linear first.
@@ -140,7 +106,9 @@ class Kinematics:
         nearer, same = np.zeros((self.nv, self.nv), bool), np.zeros((self.nv, self.nv), bool)
         for s, joint in enumerate(plan.joints):
             columns = list(topology.joints[joint].v_indices)
-            same[np.ix_(columns, columns)] = True
+            # A free joint's position is in world axes, and does not turn with its rotation.
+            turning = columns[3:] if topology.joints[joint].type is JointType.FREE else columns
+            same[np.ix_(turning, turning)] = True
             for a in plan.ancestors[s] - {s}:
                 nearer[np.ix_(topology.joints[plan.joints[a]].v_indices, columns)] = True
         return nearer, same
@@ -173,113 +141,6 @@ class Kinematics:
         mass, local = self.segments.mass[place], self.segments.moment[place]
         world = mass[:-1, None] * self.positions + jnp.einsum("sij,sj->si", self.rotations, local[:-1])
         return mass, jnp.concatenate([world, local[-1:]])
-
-
-def segments(robot: Robot, plan: Plan) -> Segments:
-    """The constants of `plan` for one robot."""
-    topology = plan.topology
-    dtype = robot.body_position.dtype
-    joints = [topology.joints[j] for j in plan.joints]
-    base_joint = [WORLD if s == WORLD else plan.joints[s] for s in plan.parents]
-    paths = [_bodies_between(plan, joint.body, base) for joint, base in zip(joints, base_joint, strict=True)]
-    fixed = _fixed_transforms(robot, paths, base_joint)
-    indices = np.array(plan.joints, int)
-    anchors, axis = robot.joint_anchor[indices], robot.joint_axis[indices]
-    if axis.shape[0]:
-        axis = axis / jnp.linalg.norm(axis, axis=1, keepdims=True)
-    rotation = fixed.rotation
-    position = fixed.position + jnp.einsum("sij,sj->si", rotation, anchors)
-
-    hinges = plan.of_type(JointType.HINGE)
-    base, along = arrange(rotation, hinges), arrange(axis, hinges)
-    parallel = along[:, :, None] * along[:, None, :]
-    eye = jnp.eye(3, dtype=dtype)
-    turn = jax.vmap(lie.skew)(along) if hinges else jnp.zeros((0, 3, 3), dtype)
-
-    carriers = [WORLD if s == WORLD else plan.joints[s] for s in plan.frame_segments]
-    frame_paths = [
-        _bodies_between(plan, topology.frame_body(f), c) for f, c in zip(plan.frames, carriers, strict=True)
-    ]
-    frames = _fixed_transforms(robot, frame_paths, carriers)
-    offset_rotation, offset_position = _frame_offsets(robot, plan.frames)
-    mass, moment = _masses(robot, plan)
-    return Segments(
-        plan=plan,
-        rotation=rotation,
-        position=position,
-        axis=axis,
-        reference=robot.q_reference[np.array([j.q_index for j in joints], int)],
-        hinge_fixed=base @ parallel,
-        hinge_cosine=base @ (eye - parallel),
-        hinge_sine=base @ turn,
-        frame_rotation=jnp.einsum("fij,fjk->fik", frames.rotation, offset_rotation),
-        frame_position=frames.position + jnp.einsum("fij,fj->fi", frames.rotation, offset_position),
-        mass=mass,
-        moment=moment,
-    )
-
-
-def _bodies_between(plan: Plan, body: int, base: int) -> list[int]:
-    """Bodies passed on the way from joint `base` (or the world) to `body`, outermost first; `body` included."""
-    stop = 0 if base == WORLD else plan.topology.joints[base].body
-    path: list[int] = []
-    while body != stop:
-        path.insert(0, body)
-        body = plan.topology.body_parents[body]
-    return path
-
-
-def _fixed_transforms(robot: Robot, paths: list[list[int]], bases: list[int]) -> Transform:
-    """From each base joint's anchor through the bodies of each path: rotations (n, 3, 3), positions (n, 3)."""
-    dtype = robot.body_position.dtype
-    if not paths:
-        return Transform(jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype))
-    rotations = jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion)
-    rotation = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (len(paths), 3, 3))
-    anchors = jnp.concatenate([robot.joint_anchor, jnp.zeros((1, 3), dtype)])
-    position = -anchors[np.array(bases, int)]
-    for k in range(max(map(len, paths))):
-        # The world's own pose is the identity, and so fills the shorter paths.
-        bodies = np.array([path[k] if k < len(path) else 0 for path in paths])
-        position = position + jnp.einsum("sij,sj->si", rotation, robot.body_position[bodies])
-        rotation = rotation @ rotations[bodies]
-    return Transform(rotation, position)
-
-
-def _frame_offsets(robot: Robot, frames: tuple[Frame, ...]) -> tuple[jax.Array, jax.Array]:
-    """Poses of frames on their bodies: rotations (F, 3, 3), positions (F, 3)."""
-    # Behind all sites and geoms stands the identity, which is a body's own frame.
-    sites = robot.site_position.shape[0]
-    own = sites + robot.geom_position.shape[0]
-    start = {"site": 0, "geom": sites}
-    rows = np.array([start[f.kind] + f.index if f.kind in start else own for f in frames], int)
-    dtype = robot.body_position.dtype
-    identity = jnp.eye(1, 4, dtype=dtype)
-    quaternions = jnp.concatenate([robot.site_quaternion, robot.geom_quaternion, identity])[rows]
-    positions = jnp.concatenate([robot.site_position, robot.geom_position, jnp.zeros((1, 3), dtype)])[rows]
-    return jax.vmap(lie.quaternion_to_matrix)(quaternions), positions
-
-
-def _masses(robot: Robot, plan: Plan) -> tuple[jax.Array, jax.Array]:
-    count, dtype = len(plan.joints), robot.body_position.dtype
-    if not plan.subtrees:
-        return jnp.zeros((0, count + 1), dtype), jnp.zeros((0, count + 1, 3), dtype)
-    bodies = sorted({body for root in plan.subtrees for body in subtree(plan.topology, root)})
-    carriers = [plan.segment_of_body(body) for body in bodies]
-    joints = [WORLD if s == WORLD else plan.joints[s] for s in carriers]
-    paths = [_bodies_between(plan, body, joint) for body, joint in zip(bodies, joints, strict=True)]
-    fixed = _fixed_transforms(robot, paths, joints)
-    rows = np.array(bodies, int)
-    mass = robot.body_mass[rows]
-    center = fixed.position + jnp.einsum("sij,sj->si", fixed.rotation, robot.body_center[rows])
-    # belongs[c, s, b]: body b lies in subtree c and is carried by segment s.
-    belongs = np.zeros((len(plan.subtrees), count + 1, len(bodies)))
-    for c, root in enumerate(plan.subtrees):
-        inside = subtree(plan.topology, root)
-        for b, (body, segment) in enumerate(zip(bodies, carriers, strict=True)):
-            belongs[c, count if segment == WORLD else segment, b] = body in inside
-    member = jnp.asarray(belongs, dtype)
-    return member @ mass, member @ (mass[:, None] * center)
 
 
 def forward(constants: Segments, q: jax.Array) -> Kinematics:
@@ -356,7 +217,7 @@ def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
 def _compose(plan: Plan, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
     """World poses of all segments from their local transforms."""
 
-    def step(parent: tuple[jax.Array, jax.Array], local: tuple[jax.Array, jax.Array]):  # noqa: ANN202
+    def step(parent: tuple[jax.Array, jax.Array], local: tuple[jax.Array, jax.Array]):
         rotation = jnp.einsum("cij,cjk->cik", parent[0], local[0])
         position = parent[1] + jnp.einsum("cij,cj->ci", parent[0], local[1])
         return (rotation, position), (rotation, position)
@@ -382,9 +243,7 @@ def _compose(plan: Plan, rotations: jax.Array, positions: jax.Array) -> tuple[ja
     return done_rotations, done_positions
 
 
-def _motions(
-    constants: Segments, rotations: jax.Array, positions: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """What a unit rate of each degree of freedom does: angular, linear, anchors, each (3, nv) in the world."""
     plan = constants.plan
     topology, dtype = plan.topology, positions.dtype

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 
 from jaxik import kinematics
 from jaxik.errors import JaxikError, JaxikWarning
-from jaxik.kinematics import Kinematics, Segments
+from jaxik.kinematics import Kinematics
 from jaxik.limits.configuration import ConfigurationLimit, unlimited
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
+from jaxik.segments import Segments, segments
 from jaxik.tasks.base import Task, exact_hessian
 
 
@@ -83,7 +84,7 @@ class Prepared:
 
     problem: Problem = leaf()
     robot: Robot = leaf()
-    segments: Segments = leaf()
+    constants: Segments = leaf()
 
 
 def prepare(problem: Problem) -> Prepared:
@@ -96,7 +97,7 @@ def prepare(problem: Problem) -> Prepared:
     tasks = problem.tasks.values()
     frames = tuple(dict.fromkeys(frame for task in tasks for frame in task.frames))
     subtrees = tuple(dict.fromkeys(root for task in tasks for root in task.subtrees))
-    constants = kinematics.segments(robot, plan(robot.topology, frames, subtrees))
+    constants = segments(robot, plan(robot.topology, frames, subtrees))
     return Prepared(problem, limited, constants)
 
 
@@ -115,7 +116,7 @@ class Rows(NamedTuple):
 
 def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
     """One forward kinematics for all tasks and limits."""
-    return kinematics.forward(prepared.segments, q)
+    return kinematics.forward(prepared.constants, q)
 
 
 def rows(prepared: Prepared, q: jax.Array) -> Rows:
@@ -208,5 +209,3 @@ def check_solvable(problem: Problem) -> None:
             JaxikWarning,
             stacklevel=3,
         )
-
-

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that are JAX pytrees: static topology in the tree structure, everything that is tuned in leaves."""
+"""Frozen dataclasses that are JAX pytrees: topology in the tree structure, everything that is tuned in leaves."""
 
 import dataclasses
 from collections.abc import Mapping

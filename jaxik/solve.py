@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError
@@ -12,8 +13,8 @@ from jaxik.manifold import clamp
 from jaxik.problem import Prepared, Problem, check_solvable, errors, has_tolerances, prepare, rows
 from jaxik.pytree import core_ranks, leaf, pytree
 from jaxik.solvers import levenberg_marquardt
-from jaxik.solvers.levenberg_marquardt import SolveOptions
 from jaxik.solvers.batch import run_batch
+from jaxik.solvers.levenberg_marquardt import SolveOptions
 from jaxik.solvers.loop import Method, Phase
 from jaxik.status import REMEDIES, Status
 
@@ -65,7 +66,7 @@ class Solution:
         return self
 
     def __repr__(self) -> str:
-        if isinstance(self.status, jax.core.Tracer):
+        if isinstance(self.status, Tracer):
             return f"Solution(traced, batch {np.shape(self.status)})"
         status = np.asarray(self.status)
         counts = ", ".join(f"{np.sum(status == kind)} {kind.name}" for kind in Status if np.any(status == kind))
@@ -105,6 +106,9 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     if q0.shape[-1:] != (problem.robot.nq,):
         raise JaxikError(f"q0 has shape (*batch, nq) with nq = {problem.robot.nq}, not {q0.shape}")
     options = SolveOptions() if options is None else options
+    arguments = {"problem": problem, "q0": q0, "options": options}
+    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
+    batch_shape(arguments, {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)})
     return _solve(problem, q0, options)
 
 
@@ -176,9 +180,7 @@ def _answer(context: _Context, result: _Result) -> Solution:
         residuals=errors(prepared, result.q),
         iterations=result.iterations,
         cost=result.cost,
-        stationarity=jnp.where(
-            result.met, levenberg_marquardt.undamped_step(prepared, result.q, model), result.size
-        ),
+        stationarity=jnp.where(result.met, levenberg_marquardt.undamped_step(prepared, result.q, model), result.size),
     )
 
 

@@ -23,7 +23,7 @@ class Status(enum.IntEnum):
 
 
 REMEDIES = {
-    Status.STALLED: "try other starts q0, or loosen what the tasks ask for: no small motion within the limits improves it",
+    Status.STALLED: "no small motion within the limits improves it: try other starts q0, or ask for less",
     Status.DIVERGED: "use a step rule with an acceptance test",
     Status.TIMEOUT: "raise SolveOptions(max_steps=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",

@@ -26,6 +26,7 @@ from jaxik.robot.build import load_robot
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import Plan, plan, subtree
 from jaxik.robot.topology import Frame, JointType
+from jaxik.segments import segments
 
 SEEDS = range(5)
 MODELS = (
@@ -112,7 +113,7 @@ def everything(evaluation: Plan, moved: tuple[Frame, ...], robot: Robot, q: jax.
     """All that kinematics say of a batch of configurations, in one program."""
 
     def one(robot: Robot, q: jax.Array) -> dict[str, Any]:
-        kin = kinematics.forward(kinematics.segments(robot, evaluation), q)
+        kin = kinematics.forward(segments(robot, evaluation), q)
         return {
             "rotations": kin.frame_rotations,
             "positions": kin.frame_positions,

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxik import lie
 from jaxik.errors import JaxikError
@@ -30,9 +32,9 @@ class ConfigurationLimit:
 
     def __post_init__(self) -> None:
         gain, margin = jnp.asarray(self.gain, float), jnp.asarray(self.margin, float)
-        if not isinstance(gain, jax.core.Tracer) and not bool(jnp.all((gain > 0) & (gain <= 1))):
+        if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
             raise JaxikError(f"gain is in (0, 1], not {self.gain}")
-        if not isinstance(margin, jax.core.Tracer) and bool(jnp.any(margin < 0)):
+        if not isinstance(margin, Tracer) and (np.asarray(margin) < 0).any():
             raise JaxikError(f"margin is a distance to keep from the limits, not negative: {self.margin}")
         set_fields(self, gain=gain, margin=margin)
 
@@ -44,7 +46,9 @@ class ConfigurationLimit:
         middle = jnp.where(ball, jnp.maximum(upper - margin, 0), (lower + upper) / 2)
         low, high = jnp.where(ball, lower, lower + margin), upper - margin
         empty = low > high
-        return _with_limits(robot, jnp.where(empty, jnp.where(ball, lower, middle), low), jnp.where(empty, middle, high))
+        return _with_limits(
+            robot, jnp.where(empty, jnp.where(ball, lower, middle), low), jnp.where(empty, middle, high)
+        )
 
 
 def unlimited(robot: Robot) -> Robot:
@@ -129,5 +133,3 @@ def coordinate_range(robot: Robot) -> jax.Array:
         inside = (jnp.arange(robot.nv) >= start) & (jnp.arange(robot.nv) < start + 3)
         width = jnp.where(inside, 2 * robot.limit_upper[j], width)
     return width
-
-

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from jax.core import Tracer
 
-from jaxik import kinematics, lie, manifold
-from jaxik.batching import batch_shape, fold, over_batch
+from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError, unknown_name
-from jaxik.kinematics import Kinematics
-from jaxik.lie import Transform
 from jaxik.pytree import core_ranks, leaf, pytree, static
+from jaxik.robot import evaluate
 from jaxik.robot.plan import Plan, plan, subtree
 from jaxik.robot.topology import Frame, Topology, intern
 
@@ -150,12 +147,8 @@ class Robot:
         try:
             batch = np.broadcast_shapes(q.shape[:-1], *(value.shape[:-1] for _, value in pieces))
         except ValueError:
-            shapes = ", ".join(
-                f"{name}: {value.shape[:-1]}" for name, (_, value) in zip(values, pieces, strict=True)
-            )
-            raise JaxikError(
-                f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}"
-            ) from None
+            shapes = ", ".join(f"{name}: {value.shape[:-1]}" for name, (_, value) in zip(values, pieces, strict=True))
+            raise JaxikError(f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}") from None
         q = jnp.broadcast_to(q, (*batch, self.nq))
         for start, value in pieces:
             q = q.at[..., start : start + value.shape[-1]].set(value)
@@ -176,7 +169,7 @@ class Robot:
             shape = np.broadcast_shapes(shape, batch)
         except ValueError:
             raise JaxikError(f"shape {shape} does not broadcast with the robot's batch axes {batch}") from None
-        return _sample(self, key, jnp.asarray(box, self.q_home.dtype), shape)
+        return evaluate.sample(self, key, jnp.asarray(box, self.q_home.dtype), shape)
 
     def integrate(self, q: jax.Array, dq: jax.Array) -> jax.Array:
         """The configuration (*batch, nq) reached from `q` (*batch, nq) along the tangent `dq` (*batch, nv).
@@ -186,21 +179,21 @@ class Robot:
         q = self._configuration(q)
         dq = self._tangent(dq, "dq").astype(q.dtype)
         batch_shape({"q": q, "dq": dq}, {"q": 1, "dq": 1})
-        return _integrate(self.topology, q, dq)
+        return evaluate.integrate(self.topology, q, dq)
 
     def difference(self, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
         """The shortest tangent (*batch, nv) with `integrate(q_from, tangent) = q_to`."""
         q_from, q_to = self._configuration(q_from), self._configuration(q_to)
         batch_shape({"q_from": q_from, "q_to": q_to}, {"q_from": 1, "q_to": 1})
-        return _difference(self.topology, q_from, q_to)
+        return evaluate.difference(self.topology, q_from, q_to)
 
     def clamp(self, q: jax.Array) -> jax.Array:
         """The nearest configuration (*batch, nq) inside the limits."""
-        return _over_batch(_clamp, None, self, self._configuration(q))
+        return evaluate.on_robots(evaluate.clamp, None, self, self._configuration(q))
 
     def limit_excess(self, q: jax.Array) -> jax.Array:
         """By how much each joint is outside its limits: (*batch, njoint) [rad or m], zero inside."""
-        return _over_batch(_limit_excess, None, self, self._configuration(q))
+        return evaluate.on_robots(evaluate.limit_excess, None, self, self._configuration(q))
 
     def check_limits(self, q: jax.Array, tolerance: float = 0.0) -> jax.Array:
         """Whether all joints are inside their limits, up to `tolerance` [rad or m]: (*batch,) of bool.
@@ -222,7 +215,7 @@ class Robot:
         return jaxlie.SE3(poses.wxyz_xyz[..., 0, :])
 
     def _frame_poses(self, q: jax.Array, frames: tuple[Frame, ...]) -> jaxlie.SE3:
-        return jaxlie.SE3(_over_batch(_poses, plan(self.topology, frames), self, self._configuration(q)))
+        return jaxlie.SE3(evaluate.on_robots(evaluate.poses, plan(self.topology, frames), self, self._configuration(q)))
 
     def frame_jacobian(self, q: jax.Array, frame: Frame | str, reference: str = "body") -> jax.Array:
         """Jacobian (*batch, 6, nv) of a frame, linear rows first.
@@ -237,22 +230,24 @@ class Robot:
           JaxikError: if the reference is none of these.
         """
         frame = self.frame(frame)
-        if reference not in REFERENCES:
-            raise JaxikError(f"reference is one of {', '.join(REFERENCES)}, not {reference!r}")
-        return _over_batch(REFERENCES[reference], plan(self.topology, (frame,)), self, self._configuration(q))
+        if reference not in evaluate.REFERENCES:
+            raise JaxikError(f"reference is one of {', '.join(evaluate.REFERENCES)}, not {reference!r}")
+        return evaluate.on_robots(
+            evaluate.REFERENCES[reference], plan(self.topology, (frame,)), self, self._configuration(q)
+        )
 
     def center_of_mass(self, q: jax.Array, body: str | None = None) -> jax.Array:
         """Centre of mass (*batch, 3) [m] in the world of the whole robot, or of the subtree that starts at `body`."""
-        return _over_batch(_center_of_mass, self._mass_plan(body), self, self._configuration(q))
+        return evaluate.on_robots(evaluate.center_of_mass, self._mass_plan(body), self, self._configuration(q))
 
     def center_of_mass_jacobian(self, q: jax.Array, body: str | None = None) -> jax.Array:
         """Jacobian (*batch, 3, nv) of `center_of_mass`."""
-        return _over_batch(_center_of_mass_jacobian, self._mass_plan(body), self, self._configuration(q))
+        return evaluate.on_robots(evaluate.center_of_mass_jacobian, self._mass_plan(body), self, self._configuration(q))
 
     def _mass_plan(self, body: str | None) -> Plan:
         root = 0 if body is None else self.topology.body_index(body)
         mass = self.body_mass
-        if not isinstance(mass, jax.core.Tracer):
+        if not isinstance(mass, Tracer):
             inside = np.asarray(mass)[..., list(subtree(self.topology, root))]
             if not (inside.sum(-1) > 0).all():
                 raise JaxikError(f"{self.topology.body_names[root]!r} of {self.name} has no mass: no centre of mass")
@@ -291,19 +286,22 @@ class Robot:
     def with_base(self, pose: jaxlie.SE3) -> Robot:
         """The robot mounted at `pose` in the world: all bodies that hang on the world move with it.
 
-        Mocap bodies, whose poses are set from outside, and frames fixed to the world itself stay.
+        Mocap bodies, whose poses are set from outside, bodies with a free joint, whose poses are in the configuration,
+        and frames fixed to the world itself stay.
 
         Raises:
-          JaxikError: if the robot has a free base, whose pose is part of the configuration.
+          JaxikError: if all joints hang on free bases.
         """
         topology = self.topology
-        if any(topology.body_parents[topology.joints[j].body] == 0 for j in topology.free_joints):
-            raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
+        free = {topology.joints[j].body for j in topology.free_joints}
         roots = [
             body
             for body, parent in enumerate(topology.body_parents)
-            if body and parent == 0 and body not in topology.mocap_bodies
+            if body and parent == 0 and body not in topology.mocap_bodies and body not in free
         ]
+        mounted = {body for root in roots for body in subtree(topology, root)}
+        if free and not any(joint.body in mounted for joint in topology.joints):
+            raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
         pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, self.body_position.dtype)[..., None, :])
         placed = jnp.concatenate([self.body_quaternion, self.body_position], axis=-1)[..., np.array(roots, int), :]
         moved = (pose @ jaxlie.SE3(placed)).wxyz_xyz
@@ -345,96 +343,6 @@ class Robot:
         )
 
 
-def _over_batch(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
-    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
-    batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
-    return _compiled(function, evaluation, robot, q)
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
-    robot = robot.astype(q.dtype)
-    return over_batch(
-        lambda robot, q: function(robot, evaluation, q), {"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1}
-    )
-
-
-@partial(jax.jit, static_argnums=3)
-def _sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    robot = robot.astype(robot.q_home.dtype)
-    batch = fold(robot, core_ranks(robot))
-    if not shape:
-        return manifold.sample(robot, key, box)
-    keys = jax.random.split(key, math.prod(shape))
-    leaves = [
-        jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
-        if mapped
-        else x
-        for x, mapped in zip(batch.leaves, batch.mapped, strict=True)
-    ]
-    robots = jax.tree.unflatten(jax.tree.structure(robot), leaves)
-    axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
-    draw = jax.vmap(manifold.sample, in_axes=(axes, 0, None))
-    return draw(robots, keys, box).reshape(*shape, robot.nq)
-
-
-@partial(jax.jit, static_argnums=0)
-def _integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
-    return over_batch(lambda q, dq: manifold.integrate(topology, q, dq), {"q": q, "dq": dq}, {"q": 1, "dq": 1})
-
-
-@partial(jax.jit, static_argnums=0)
-def _difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
-    return over_batch(
-        lambda q_from, q_to: manifold.difference(topology, q_from, q_to),
-        {"q_from": q_from, "q_to": q_to},
-        {"q_from": 1, "q_to": 1},
-    )
-
-
-def _clamp(robot: Robot, _: None, q: jax.Array) -> jax.Array:
-    return manifold.clamp(robot, q)
-
-
-def _limit_excess(robot: Robot, _: None, q: jax.Array) -> jax.Array:
-    return manifold.limit_excess(robot, q)
-
-
-def _evaluate(robot: Robot, evaluation: Plan, q: jax.Array) -> Kinematics:
-    return kinematics.forward(kinematics.segments(robot, evaluation), q)
-
-
-def _poses(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
-    kin = _evaluate(robot, evaluation, q)
-    return jax.vmap(lambda r, p: Transform(r, p).to_se3().wxyz_xyz)(kin.frame_rotations, kin.frame_positions)
-
-
-def _body_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
-    return _evaluate(robot, evaluation, q).jacobian(evaluation.frames[0])
-
-
-def _world_aligned_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
-    return jnp.concatenate(_evaluate(robot, evaluation, q).jacobian_world_aligned(evaluation.frames[0]))
-
-
-def _world_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
-    kin = _evaluate(robot, evaluation, q)
-    linear, angular = kin.jacobian_world_aligned(evaluation.frames[0])
-    origin = kin.frame_positions[0][:, None]
-    return jnp.concatenate([linear + lie.cross(jnp.broadcast_to(origin, linear.shape), angular), angular])
-
-
-def _center_of_mass(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
-    return _evaluate(robot, evaluation, q).center_of_mass(evaluation.subtrees[0])
-
-
-def _center_of_mass_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
-    return _evaluate(robot, evaluation, q).center_of_mass_jacobian(evaluation.subtrees[0])
-
-
-REFERENCES = {"body": _body_jacobian, "world": _world_jacobian, "world_aligned": _world_aligned_jacobian}
-
-
 def _vector(x: Any, size: int, what: str, axis: str, default: Any) -> jax.Array:
     x = jnp.asarray(x)
     if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -459,5 +367,3 @@ def round_inward(lower: Any, upper: Any, dtype: Any) -> tuple[jax.Array, jax.Arr
     shift_low = jnp.where(jnp.isfinite(low), jnp.where(empty, nearest, up) - stop(low), 0)
     shift_high = jnp.where(jnp.isfinite(high), jnp.where(empty, nearest, down) - stop(high), 0)
     return low + shift_low, high + shift_high
-
-

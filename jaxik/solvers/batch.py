@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 
-from jaxik.batching import fold
+from jaxik.batching import Batch, fold
 from jaxik.solvers.loop import Method, iterate, stream
 
 
@@ -25,6 +25,12 @@ def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]
       The answers, with the common batch axes in front.
     """
     batch = fold(arguments, ranks)
+    # The default precision of some devices has 1e-3 of relative error in float32.
+    with jax.default_matmul_precision("highest"):
+        return _run(method, arguments, batch)
+
+
+def _run(method: Method, arguments: tuple[Any, ...], batch: Batch) -> Any:
     folding = _folding(method, tuple(batch.mapped), jax.tree.structure(arguments))
     answers = folding(*batch.leaves)
     if any(batch.mapped):

@@ -84,8 +84,13 @@ class State(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A displacement in the box's coordinates (nv,), the decrease that the model predicts, and whether the model is
-    convex on the free coordinates."""
+    """What a model proposes.
+
+    Attributes:
+      displacement (nv,): in the box's coordinates.
+      predicted (): decrease of the cost according to the model.
+      convex (): whether the model is, on the free coordinates.
+    """
 
     displacement: jax.Array
     predicted: jax.Array
@@ -146,7 +151,9 @@ def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     small = (size <= _step_tolerance(options, cost.dtype)) & (damping < NEWTON_DAMPING)
     stationary = proposed.convex & (small | (unseen & ~accepted)) & ~polishing & ~first
     good = accepted & (state.cost - cost > GOOD_RATIO * proposed.predicted)
-    damping = jnp.where(good, SHRINK[0] * damping, jnp.where(accepted, damping, jnp.maximum(10 * damping, NEWTON_DAMPING)))
+    damping = jnp.where(
+        good, SHRINK[0] * damping, jnp.where(accepted, damping, jnp.maximum(10 * damping, NEWTON_DAMPING))
+    )
     moved = _moved(prepared, state, options, accepted, trial, model, cost, damping)
     return moved._replace(stationary=stationary, ended=moved.ended | stationary, size=size)
 

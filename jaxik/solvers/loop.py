@@ -138,9 +138,7 @@ def _blockwise(elements: _Elements, function: Callable[..., Any], *results: Any)
 
     blocks = math.ceil(elements.count / WIDTH)
     out = lax.map(block, jnp.arange(blocks * WIDTH).reshape(blocks, WIDTH))
-    return jax.tree.map(
-        lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * WIDTH, *x.shape[1:-1])[: elements.count], out
-    )
+    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * WIDTH, *x.shape[1:-1])[: elements.count], out)
 
 
 def _lanes_of(results: Any, which: jax.Array) -> Any:

@@ -31,13 +31,19 @@ class Task:
       gain, lm_damping: of differential IK; `solve` ignores them.
     """
 
-    frames: tuple[Frame, ...] = ()
-    subtrees: tuple[int, ...] = ()
     priority: int = 0
     cost: Any = 1.0
     tolerance: Any = None
     gain: Any = 1.0
     lm_damping: Any = 0.0
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return ()
+
+    @property
+    def subtrees(self) -> tuple[int, ...]:
+        return ()
 
     def residual(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual, a pytree of arrays, at an evaluated configuration."""
@@ -56,11 +62,14 @@ class Task:
         return default_slopes(self, robot, kin)
 
     def curvature(self, robot: Robot, kin: Kinematics, weights: Any) -> tuple[dict[Any, jax.Array], jax.Array]:
-        """First derivative of 1/2 |weights * residual|^2 by each thing that the residual looks at, in the order of
-        `slopes`, and the second derivative by all of them, stacked and symmetric.
+        """First and second derivative of 1/2 |weights * residual|^2 by what the residual looks at.
 
         Args:
           weights: the cost of every row, in the residual's structure.
+
+        Returns:
+          The first derivative by each thing, in the order of `slopes`, and the second one by all of them, stacked and
+          symmetric.
         """
         return default_curvature(self, robot, kin, weights)
 
@@ -168,7 +177,9 @@ def exact_hessian(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> ja
     return (hessian + hessian.T) / 2
 
 
-def default_curvature(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[dict[Any, jax.Array], jax.Array]:
+def default_curvature(
+    task: Task, robot: Robot, kin: Kinematics, weights: Any
+) -> tuple[dict[Any, jax.Array], jax.Array]:
     """Differentiate the slopes once more."""
     sizes = {key: _size(kin, key) for key in _looked_at(task, robot, kin)}
     ends = list(itertools.accumulate(sizes.values(), initial=0))
@@ -189,7 +200,8 @@ def _pull(slope: Any, weights: Any, residual: Any, size: int) -> jax.Array:
     """The gradient (size,) of 1/2 |weights * residual|^2 with respect to one displacement."""
     parts = zip(jax.tree.leaves(slope), jax.tree.leaves(weights), jax.tree.leaves(residual), strict=True)
     return sum(
-        (jnp.ravel(w * w * r) @ s.reshape(-1, size) for s, w, r in parts), jnp.zeros(size, jax.tree.leaves(slope)[0].dtype)
+        (jnp.ravel(w * w * r) @ s.reshape(-1, size) for s, w, r in parts),
+        jnp.zeros(size, jax.tree.leaves(slope)[0].dtype),
     )
 
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from jax.core import Tracer
 
 from jaxik import lie
 from jaxik.errors import JaxikError
@@ -123,8 +124,7 @@ class FrameTask(Task):
         }
 
     def _slopes(self, kin: Kinematics) -> dict[str, tuple[jax.Array | None, jax.Array]]:
-        """For position and orientation rows, the derivative (3, 3) along the frame's world velocity, None where it is
-        zero, and along its angular velocity."""
+        """Derivatives (3, 3) of the rows along the frame's linear velocity, None where zero, and angular velocity."""
         pose = kin.transform(self.frame)
         seen = _seen_from(pose, self.target)
         back = pose.rotation.T
@@ -237,5 +237,5 @@ def _array(name: str, value: Any) -> jax.Array:
 
 
 def _nonnegative(name: str, value: jax.Array) -> None:
-    if not isinstance(value, jax.core.Tracer) and (np.asarray(value) < 0).any():
+    if not isinstance(value, Tracer) and (np.asarray(value) < 0).any():
         raise JaxikError(f"{name} must not be negative: {np.asarray(value)!r}")

@@ -12,7 +12,9 @@ import jax.numpy as jnp
 from jaxik.lie import Transform, cross, log_with_coefficients, skew
 
 
-def pose_curvature(seen: Transform, position_weight: jax.Array, orientation_weight: jax.Array, *, twist: bool):  # noqa: ANN201
+def pose_curvature(
+    seen: Transform, position_weight: jax.Array, orientation_weight: jax.Array, *, twist: bool
+) -> tuple[jax.Array, jax.Array]:
     """The derivatives of 1/2 |(position_weight * A(w) d, orientation_weight * w)|^2.
 
     Args:

@@ -1,0 +1,1 @@
+"""Model files that come with jaxik."""

@@ -1,0 +1,195 @@
+"""How each array primitive of JAX carries a lane axis behind its own axes."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+# Contractions up to this many terms are unrolled into one chain of multiply-adds. Longer ones are a loop over terms: a
+# chain would be fused into, and recomputed for, each of its consumers, and a product with a reduction goes through
+# memory (6 x 7 times 7 x 6 over 256 lanes: 120 us so, 8 us by the loop).
+UNROLLED_TERMS = 3
+
+
+class Lane(NamedTuple):
+    """A value inside the evaluation: an array and whether its last axis is the lane axis."""
+
+    value: jax.Array
+    mapped: bool
+
+
+def with_lanes(x: Lane, size: int) -> jax.Array:
+    if x.mapped:
+        return x.value
+    value = jnp.asarray(x.value)
+    return lax.broadcast_in_dim(value, (*value.shape, size), tuple(range(value.ndim)))
+
+
+def bind(eqn: Any, params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
+    # A custom call carries its derivative rule along.
+    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def by_vmap(eqn: Any, inputs: list[Lane]) -> list[Lane]:
+    axes = tuple(-1 if x.mapped else None for x in inputs)
+    function = jax.vmap(lambda *xs: bind(eqn, eqn.params, xs), in_axes=axes, out_axes=-1)
+    return [Lane(x, True) for x in function(*(x.value for x in inputs))]
+
+
+def aligned(eqn: Any, inputs: list[Lane], size: int) -> list[jax.Array]:
+    """Operands of an elementwise primitive, all of the result's shape."""
+    shape = (*eqn.outvars[0].aval.shape, size)
+    return [_broadcast(x, shape) for x in inputs]
+
+
+def _broadcast(x: Lane, shape: tuple[int, ...]) -> jax.Array:
+    """Give `x` (core shape equal to `shape[:-1]`, or scalar) the full `shape`."""
+    value = jnp.asarray(x.value)
+    core = value.ndim - x.mapped
+    axes = (*range(core), *((len(shape) - 1,) if x.mapped else ()))
+    return value if value.shape == shape else lax.broadcast_in_dim(value, shape, axes)
+
+
+def all_mapped(inputs: Sequence[Lane], size: int) -> list[jax.Array]:
+    return [with_lanes(x, size) for x in inputs]
+
+
+def with_params(eqn: Any, values: Sequence[Any], **changes: Any) -> list[Lane]:
+    return [Lane(x, True) for x in bind(eqn, {**eqn.params, **changes}, values)]
+
+
+def _same_axes(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+    return with_params(eqn, all_mapped(inputs, size))
+
+
+def _broadcast_in_dim(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    if len(inputs) > 1:
+        return None
+    shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    return [Lane(lax.broadcast_in_dim(inputs[0].value, (*shape, size), (*axes, len(shape))), True)]
+
+
+def _reshape(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    if len(inputs) > 1 or eqn.params.get("dimensions") is not None:
+        return None
+    return [Lane(lax.reshape(inputs[0].value, (*eqn.params["new_sizes"], size)), True)]
+
+
+def _transpose(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+    permutation = eqn.params["permutation"]
+    return [Lane(lax.transpose(inputs[0].value, (*permutation, len(permutation))), True)]
+
+
+def _slice(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+    p = eqn.params
+    strides = None if p["strides"] is None else (*p["strides"], 1)
+    return [Lane(lax.slice(inputs[0].value, (*p["start_indices"], 0), (*p["limit_indices"], size), strides), True)]
+
+
+def _dynamic_slice(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    operand, *starts = inputs
+    if any(s.mapped for s in starts):
+        return None
+    zero = jnp.zeros((), jnp.result_type(starts[0].value)) if starts else 0
+    sizes = (*eqn.params["slice_sizes"], size)
+    return [Lane(lax.dynamic_slice(operand.value, [*(s.value for s in starts), zero], sizes), True)]
+
+
+def _dynamic_update_slice(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    operand, update, *starts = inputs
+    if any(s.mapped for s in starts):
+        return None
+    zero = jnp.zeros((), jnp.result_type(starts[0].value)) if starts else 0
+    operand_value, update_value = all_mapped((operand, update), size)
+    place = [*(s.value for s in starts), zero]
+    return [Lane(lax.dynamic_update_slice(operand_value, update_value, place), True)]
+
+
+def _pad(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    operand, value = inputs
+    if value.mapped:
+        return None
+    return [Lane(lax.pad(operand.value, value.value, (*eqn.params["padding_config"], (0, 0, 0))), True)]
+
+
+def _gather(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    operand, indices = inputs
+    if indices.mapped:
+        return None
+    p = eqn.params
+    numbers = p["dimension_numbers"]
+    numbers = numbers._replace(offset_dims=(*numbers.offset_dims, len(eqn.outvars[0].aval.shape)))
+    return with_params(
+        eqn, [operand.value, indices.value], dimension_numbers=numbers, slice_sizes=(*p["slice_sizes"], size)
+    )
+
+
+def _scatter(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+    operand, indices, updates = inputs
+    if indices.mapped:
+        return None
+    numbers = eqn.params["dimension_numbers"]
+    numbers = numbers._replace(
+        update_window_dims=(*numbers.update_window_dims, len(eqn.invars[2].aval.shape)),
+    )
+    operand_value, update_value = all_mapped((operand, updates), size)
+    return with_params(eqn, [operand_value, indices.value, update_value], dimension_numbers=numbers)
+
+
+def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+    """A contraction as multiply-and-add: exact float32 on every device, and no library call per matrix."""
+    (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
+    lhs, rhs = (x.value if x.mapped else jnp.asarray(x.value)[..., None] for x in inputs)
+    dtype = eqn.outvars[0].aval.dtype
+    lhs_free = [i for i in range(lhs.ndim - 1) if i not in (*lhs_contract, *lhs_batch)]
+    rhs_free = [i for i in range(rhs.ndim - 1) if i not in (*rhs_contract, *rhs_batch)]
+    lhs = lax.transpose(lhs, (*lhs_contract, *lhs_batch, *lhs_free, lhs.ndim - 1))
+    rhs = lax.transpose(rhs, (*rhs_contract, *rhs_batch, *rhs_free, rhs.ndim - 1))
+    lhs, rhs = lhs.astype(dtype), rhs.astype(dtype)
+    contract, batch = len(lhs_contract), len(lhs_batch)
+    terms = int(np.prod(lhs.shape[:contract]))
+    lhs = lhs.reshape(terms, *lhs.shape[contract:-1], *(1,) * len(rhs_free), lhs.shape[-1])
+    shared, own = rhs.shape[contract : contract + batch], rhs.shape[contract + batch :]
+    rhs = rhs.reshape(terms, *shared, *(1,) * len(lhs_free), *own)
+    if 0 < terms <= UNROLLED_TERMS:
+        total = lhs[0] * rhs[0]
+        for k in range(1, terms):
+            total = total + lhs[k] * rhs[k]
+    else:
+        start = jnp.zeros(np.broadcast_shapes(lhs.shape[1:], rhs.shape[1:]), dtype)
+        total, _ = lax.scan(lambda acc, term: (acc + term[0] * term[1], None), start, (lhs, rhs))
+    return [Lane(total, True)]
+
+
+ELEMENTWISE = frozenset(
+    """abs acos acosh add and asin asinh atan atan2 atanh cbrt ceil clamp conj convert_element_type copy copy_p cos cosh
+    digamma div eq erf erf_inv erfc exp exp2 expm1 floor ge gt imag integer_pow is_finite le lgamma log log1p logistic
+    lt max min mul ne neg nextafter not or population_count pow real reduce_precision rem round rsqrt select_n
+    shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square stop_gradient sub tan tanh
+    xor""".split()
+)
+
+# Primitive -> outputs, or None to leave it to vmap.
+RULES: dict[str, Callable[[Any, list[Lane], int], list[Lane] | None]] = {
+    **dict.fromkeys(
+        "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor argmax argmin cumsum cumprod "
+        "cummax cummin cumlogsumexp concatenate rev squeeze sort split optimization_barrier".split(),
+        _same_axes,
+    ),
+    "broadcast_in_dim": _broadcast_in_dim,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "slice": _slice,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
+    "pad": _pad,
+    "gather": _gather,
+    "scatter": _scatter,
+    "scatter-add": _scatter,
+    "scatter_add": _scatter,
+    "dot_general": _dot_general,
+}
