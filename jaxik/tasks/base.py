@@ -12,6 +12,7 @@ from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform, skew
 from jaxik.manifold import integrate
 from jaxik.robot.model import Robot
+from jaxik.robot.plan import Plan
 from jaxik.robot.topology import Frame
 
 
@@ -104,9 +105,17 @@ class _Displaced:
         return self._displacement.get(key)
 
     @property
+    def plan(self) -> Plan:
+        return self._kin.plan
+
+    @property
+    def nv(self) -> int:
+        return self._kin.nv
+
+    @property
     def q(self) -> jax.Array:
         dq = self._moved_by("q")
-        return self._kin.q if dq is None else integrate(self._kin.plan.topology, self._kin.q, dq)
+        return self._kin.q if dq is None else integrate(self.plan.topology, self._kin.q, dq)
 
     def transform(self, frame: Frame) -> Transform:
         pose = self._kin.transform(frame)

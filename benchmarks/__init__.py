@@ -1,0 +1,1 @@
+"""Measurements of jaxik: `python -m benchmarks`."""

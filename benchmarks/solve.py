@@ -1,0 +1,95 @@
+"""`solve` from one start: success, steps per second inside a plain `jax.jit`, compile time.
+
+The protocol: targets are the forward kinematics of uniform samples within the limits, the start is the middle of the
+limits, at most 100 steps, default costs, float32. Success and errors are those of C MuJoCo in float64 at the returned
+configurations, over all elements. A step is one linearised trial point of an element that is still being worked on;
+what idle lanes do is not counted.
+
+Gates: the share of targets within 1e-4 m and 1e-3 rad, no element that says CONVERGED and is not, none outside the
+limits of the model.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+import jaxik
+from benchmarks.timing import measured
+from jaxik.robot.sources import read_source
+
+BATCHES = (1, 256, 4096, 32768)
+TARGETS = 4096
+POSITION, ORIENTATION = 1e-4, 1e-3
+# What float32 poses add to an error that is judged in float64.
+ROUNDING = 2e-6
+SUCCESS = {"panda": 0.84, "ur5e": 0.80}
+
+
+def run() -> dict[str, Any]:
+    """Measure, and judge."""
+    robots = {name: _robot(name) for name in SUCCESS}
+    return {"robots": robots, "passed": all(figures["passed"] for figures in robots.values())}
+
+
+def _robot(name: str) -> dict[str, Any]:
+    robot = jaxik.load_robot(name)
+    tip = robot.frame("tcp")
+    middle = 0.5 * (robot.limit_lower + robot.limit_upper)
+
+    def solve(target: Any, q0: jax.Array) -> jaxik.Solution:
+        return jaxik.solve(jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}), q0)
+
+    speed, quality = {}, {}
+    for batch in BATCHES:
+        target = robot.frame_pose(robot.sample(jax.random.key(1), (batch,)), tip)
+        solution, times = measured(solve, target, middle)
+        steps = int(jnp.sum(solution.iterations))
+        speed[batch] = {
+            **times,
+            "steps": steps,
+            "steps_per_s": round(1e3 * steps / times["run_ms"]),
+            "targets_per_s": round(1e3 * batch / times["run_ms"]),
+        }
+        if batch == TARGETS:
+            quality = _quality(name, solution, target)
+    passed = quality["success"] >= SUCCESS[name] and not quality["wrongly_converged"] and not quality["outside_limits"]
+    return {"speed_by_batch": speed, "quality": quality, "passed": bool(passed)}
+
+
+def _quality(name: str, solution: jaxik.Solution, target: Any) -> dict[str, Any]:
+    """Errors in C MuJoCo at the returned configurations."""
+    model = read_source(name).model
+    data, site = mujoco.MjData(model), model.site("tcp").id
+    q = np.asarray(solution.q, np.float64)
+    wanted = np.asarray(target.wxyz_xyz, np.float64)
+    position, angle = np.zeros(len(q)), np.zeros(len(q))
+    for i, configuration in enumerate(q):
+        data.qpos[:] = configuration
+        mujoco.mj_kinematics(model, data)
+        position[i] = np.linalg.norm(data.site_xpos[site] - wanted[i, 4:])
+        reached, difference = np.zeros(4), np.zeros(3)
+        mujoco.mju_mat2Quat(reached, data.site_xmat[site])
+        mujoco.mju_subQuat(difference, wanted[i, :4] / np.linalg.norm(wanted[i, :4]), reached)
+        angle[i] = np.linalg.norm(difference)
+    good = (position <= POSITION) & (angle <= ORIENTATION)
+    claimed = np.asarray(solution.converged)
+    wrong = claimed & ((position > POSITION + ROUNDING) | (angle > ORIENTATION + ROUNDING))
+    outside = ((q < model.jnt_range[:, 0]) | (q > model.jnt_range[:, 1])) & model.jnt_limited.astype(bool)
+    status = np.asarray(solution.status)
+    return {
+        "targets": len(q),
+        "success": round(float(good.mean()), 4),
+        "wrongly_converged": int(wrong.sum()),
+        "outside_limits": int(outside.any(axis=1).sum()),
+        "statuses": {kind.name: int((status == kind).sum()) for kind in jaxik.Status if (status == kind).any()},
+        "position_error_m": _percentiles(position),
+        "orientation_error_rad": _percentiles(angle),
+        "mean_steps": round(float(jnp.mean(solution.iterations)), 2),
+    }
+
+
+def _percentiles(errors: np.ndarray) -> dict[str, float]:
+    return {f"p{p}": float(f"{np.percentile(errors, p):.3g}") for p in (50, 90, 99, 100)}
