@@ -119,11 +119,10 @@ def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
     return kinematics.forward(prepared.constants, q)
 
 
-def rows(prepared: Prepared, q: jax.Array) -> Rows:
-    """Stack and weight all tasks at one configuration (nq,)."""
-    kin, robot = evaluate(prepared, q), prepared.problem.robot
+def rows(prepared: Prepared, kin: Kinematics) -> Rows:
+    """Stack and weight all tasks at one evaluated configuration."""
+    robot = prepared.problem.robot
     residuals, jacobians = [], []
-    met = jnp.asarray(True)
     for task in prepared.problem.tasks.values():
         residual = task.residual(robot, kin)
         weight = _weights(task, residual)
@@ -132,22 +131,21 @@ def rows(prepared: Prepared, q: jax.Array) -> Rows:
         jacobians.append(
             jnp.concatenate([(w[..., None] * j).reshape(-1, robot.nv) for w, j in _pairs(weight, jacobian)])
         )
-        met = met & _met(task, weight, task.error(robot, kin))
     jacobian = jnp.concatenate(jacobians)
     if prepared.problem.dof_mask is not None:
         jacobian = jacobian * prepared.problem.dof_mask.astype(jacobian.dtype)
-    return Rows(jnp.concatenate(residuals), jacobian, met)
+    return Rows(jnp.concatenate(residuals), jacobian, met(prepared, errors(prepared, kin)))
 
 
-def hessian(prepared: Prepared, q: jax.Array) -> jax.Array:
+def hessian(prepared: Prepared, kin: Kinematics) -> jax.Array:
     """Second derivative (nv, nv) of 1/2 |residual|^2 along `integrate`; zero for masked degrees of freedom."""
-    kin, robot = evaluate(prepared, q), prepared.problem.robot
-    total = jnp.zeros((robot.nv, robot.nv), q.dtype)
+    robot = prepared.problem.robot
+    total = jnp.zeros((robot.nv, robot.nv), kin.q.dtype)
     for task in prepared.problem.tasks.values():
         shape = jax.eval_shape(lambda task=task: task.residual(robot, kin))
         total = total + exact_hessian(task, robot, kin, _weights(task, shape))
     if prepared.problem.dof_mask is not None:
-        mask = prepared.problem.dof_mask.astype(q.dtype)
+        mask = prepared.problem.dof_mask.astype(kin.q.dtype)
         total = mask[:, None] * total * mask
     return total
 
@@ -164,6 +162,12 @@ def _weights(task: Task, residual: Any) -> Any:
     return jax.tree.map(lambda w, r: jnp.broadcast_to(jnp.asarray(w, r.dtype), r.shape), weights, residual)
 
 
+def met(prepared: Prepared, errors: dict[str, Any]) -> jax.Array:
+    """Whether every task that has a tolerance meets it, given what each reports."""
+    each = [_met(task, _weights(task, errors[name]), errors[name]) for name, task in prepared.problem.tasks.items()]
+    return jnp.all(jnp.stack(each))
+
+
 def _met(task: Task, weights: Any, error: Any) -> jax.Array:
     """Whether the norm of each part of the error, over rows that have a weight, is within its tolerance."""
     tolerances = task.tolerances()
@@ -178,9 +182,8 @@ def _met(task: Task, weights: Any, error: Any) -> jax.Array:
     return met
 
 
-def errors(prepared: Prepared, q: jax.Array) -> dict[str, Any]:
-    """What each task reports at one configuration."""
-    kin = evaluate(prepared, q)
+def errors(prepared: Prepared, kin: Kinematics) -> dict[str, Any]:
+    """What each task reports at one evaluated configuration."""
     return {name: task.error(prepared.problem.robot, kin) for name, task in prepared.problem.tasks.items()}
 
 

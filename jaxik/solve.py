@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError
 from jaxik.manifold import clamp
-from jaxik.problem import Prepared, Problem, check_solvable, errors, has_tolerances, prepare, rows
+from jaxik.problem import Prepared, Problem, check_solvable, errors, evaluate, has_tolerances, met, prepare
 from jaxik.pytree import core_ranks, leaf, pytree
 from jaxik.solvers import levenberg_marquardt
 from jaxik.solvers.batch import run_batch
@@ -30,8 +30,8 @@ class Solution:
         (*batch, 3) [rad]}.
       iterations (*batch,): steps taken, rejected ones included, int32.
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
-      stationarity (*batch,): largest entry of the projected Newton step at `q` [rad or m]; derivatives of the solution
-        are as good as this is small.
+      stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
+        from the last one; derivatives of the solution are as good as this is small.
     """
 
     q: jax.Array = leaf(1)
@@ -169,18 +169,18 @@ def _result(state: levenberg_marquardt.State) -> _Result:
 
 def _answer(context: _Context, result: _Result) -> Solution:
     prepared = context.prepared
-    model = rows(prepared, result.q)
+    residuals = errors(prepared, evaluate(prepared, result.q))
     settled = result.met if has_tolerances(prepared.problem) else result.stationary
     status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
-    status = jnp.where(settled & model.met, Status.CONVERGED, status)
+    status = jnp.where(settled & met(prepared, residuals), Status.CONVERGED, status)
     status = jnp.where(context.finite & jnp.isfinite(result.cost), status, Status.NONFINITE)
     return Solution(
         q=result.q,
         status=status.astype(jnp.int32),
-        residuals=errors(prepared, result.q),
+        residuals=residuals,
         iterations=result.iterations,
         cost=result.cost,
-        stationarity=jnp.where(result.met, levenberg_marquardt.undamped_step(prepared, result.q, model), result.size),
+        stationarity=result.size,
     )
 
 
@@ -191,8 +191,8 @@ SOLVE = Method(
     phases=(
         Phase(
             wants=lambda result: result.iterations == 0,
-            init=lambda context, result: levenberg_marquardt.init(
-                context.prepared, result.q, context.options.initial_damping, 0
+            init=lambda context, result: levenberg_marquardt.start_gauss_newton(
+                context.prepared, result.q, context.options.initial_damping
             ),
             step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
             ended=lambda state: state.ended | state.crawling,
@@ -200,7 +200,9 @@ SOLVE = Method(
         ),
         Phase(
             wants=lambda result: result.crawling,
-            init=lambda context, result: levenberg_marquardt.init(context.prepared, result.q, 1e-6, result.iterations),
+            init=lambda context, result: levenberg_marquardt.start_newton(
+                context.prepared, result.q, result.iterations
+            ),
             step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
             ended=lambda state: state.ended,
             result=_result,

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxik.limits.configuration import Box, box, coordinate_range, from_box, to_box
 from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
-from jaxik.problem import Prepared, Rows, has_tolerances, hessian, rows
+from jaxik.problem import Prepared, Rows, evaluate, has_tolerances, hessian, rows
 from jaxik.pytree import leaf, pytree, set_fields
 
 # Damping follows the cost (damping *= new / old), within these, where the model holds: quadratic in the end.
@@ -57,13 +57,26 @@ class SolveOptions:
         )
 
 
+class Slopes(NamedTuple):
+    """The model of Gauss-Newton: residual (m,) and Jacobian (m, nv), weighted."""
+
+    residual: jax.Array
+    jacobian: jax.Array
+
+
+class Bowl(NamedTuple):
+    """The model of Newton: gradient (nv,) and Hessian (nv, nv) of the cost."""
+
+    gradient: jax.Array
+    hessian: jax.Array
+
+
 class State(NamedTuple):
     """One element between two steps.
 
     Attributes:
-      q (nq,), residual (m,), jacobian (m, nv), cost (): the model, at the best configuration so far; the cost is
-        infinite before the first evaluation.
-      damping (): of the next step, relative to the largest squared column of the scaled Jacobian.
+      q (nq,), model, cost (): the best configuration so far; the cost is infinite before the first evaluation.
+      damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed [rad or m].
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
         small step does; nothing is left to do.
@@ -71,8 +84,7 @@ class State(NamedTuple):
     """
 
     q: jax.Array
-    residual: jax.Array
-    jacobian: jax.Array
+    model: Any
     cost: jax.Array
     damping: jax.Array
     size: jax.Array
@@ -81,6 +93,15 @@ class State(NamedTuple):
     stationary: jax.Array
     ended: jax.Array
     iterations: jax.Array
+
+
+class Trial(NamedTuple):
+    """A configuration (nq,) that was evaluated: its model, cost, and whether it meets every tolerance."""
+
+    q: jax.Array
+    model: Any
+    cost: jax.Array
+    met: jax.Array
 
 
 class Step(NamedTuple):
@@ -97,77 +118,99 @@ class Step(NamedTuple):
     convex: jax.Array
 
 
-def init(prepared: Prepared, q: jax.Array, damping: Any, iterations: Any) -> State:
-    """A state that has evaluated nothing: its model has no slope, so that the first trial point is `q` itself."""
-    shape = jax.eval_shape(lambda: rows(prepared, q))
+def start_gauss_newton(prepared: Prepared, q: jax.Array, damping: jax.Array) -> State:
+    """Before the first step of Gauss-Newton from `q` (nq,)."""
+    return _start(_try_slopes, prepared, q, damping, jnp.zeros((), jnp.int32))
+
+
+def start_newton(prepared: Prepared, q: jax.Array, iterations: jax.Array) -> State:
+    """Before the first Newton step from `q` (nq,), after some iterations of Gauss-Newton."""
+    return _start(_try_bowl, prepared, q, jnp.asarray(_least_damping(q.dtype), q.dtype), iterations)
+
+
+def _start(evaluate: Any, prepared: Prepared, q: jax.Array, damping: jax.Array, iterations: jax.Array) -> State:
+    """A state that has evaluated nothing: its model is flat, so that the first trial point is `q` itself."""
+    shape = jax.eval_shape(lambda: evaluate(prepared, q).model)
     no = jnp.zeros((), bool)
     return State(
         q=q,
-        residual=jnp.zeros(shape.residual.shape, q.dtype),
-        jacobian=jnp.zeros(shape.jacobian.shape, q.dtype),
+        model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape),
         cost=jnp.full((), jnp.inf, q.dtype),
-        damping=jnp.asarray(damping, q.dtype),
+        damping=damping,
         size=jnp.full((), jnp.inf, q.dtype),
         met=no,
         crawling=no,
         stationary=no,
         ended=no,
-        iterations=jnp.asarray(iterations, jnp.int32),
+        iterations=iterations,
     )
 
 
 def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     """One step on the model J'J; ends when the tasks are met and polished, or it crawls."""
+    limits = box(prepared.robot, state.q)
     damping = jnp.where(state.met, _least_damping(state.q.dtype), state.damping)
-    proposed = _gauss_newton_step(prepared, state, box(prepared.robot, state.q), damping)
-    trial, model, cost = _try(prepared, state, proposed)
-    accepted = (cost < state.cost) & (model.met | ~state.met)
-    decrease = state.cost - cost
+    proposed = _gauss_newton_step(prepared, state.model, limits, damping)
+    trial = _try_slopes(prepared, _reached(prepared, state.q, limits, proposed))
+    accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
+    decrease = state.cost - trial.cost
     good = accepted & (decrease > GOOD_RATIO * proposed.predicted)
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
-    shrink = jnp.clip(cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
+    shrink = jnp.clip(trial.cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
     damping = damping * jnp.where(good, shrink, jnp.where(fair, 1.0, GROW))
-    moved = _moved(prepared, state, options, accepted, trial, model, cost, damping)
+    moved = _moved(prepared, state, options, accepted, trial, proposed, damping)
     slow = ~(proposed.predicted >= CRAWL * state.cost) | (moved.iterations >= PATIENCE)
-    crawling = slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met
-    return moved._replace(crawling=crawling, size=jnp.max(jnp.abs(proposed.displacement)))
+    return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
 
 
 def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     """One step on the exact Hessian; ends where it is stationary as well."""
-    polishing = state.met
+    first, polishing = jnp.isinf(state.cost), state.met
+    limits = box(prepared.robot, state.q)
     damping = jnp.where(polishing, _least_damping(state.q.dtype), state.damping)
-    proposed = _newton_step(prepared, state, box(prepared.robot, state.q), damping)
-    trial, model, cost = _try(prepared, state, proposed)
-    eps = jnp.finfo(cost.dtype).eps
+    proposed = _newton_step(prepared, state.model, limits, damping)
+    trial = _try_bowl(prepared, _reached(prepared, state.q, limits, proposed))
+    eps = jnp.finfo(trial.cost.dtype).eps
     unseen = proposed.convex & (proposed.predicted <= NOISE * eps * state.cost)
-    lowered = proposed.convex & (cost < state.cost) & (model.met | ~polishing)
+    lowered = proposed.convex & (trial.cost < state.cost) & (trial.met | ~polishing)
     # Where the decrease drowns in rounding, the projected gradient tells the better point from the worse.
-    before = Rows(state.residual, state.jacobian, state.met)
-    flatter = _projected_gradient(prepared, trial, model) < _projected_gradient(prepared, state.q, before)
-    first = jnp.isinf(state.cost)
-    accepted = first | lowered | (unseen & flatter & (cost <= state.cost * (1 + NOISE * eps)))
+    here = _projected_gradient(prepared, state.q, state.model)
+    flatter = (_projected_gradient(prepared, trial.q, trial.model) < here) & (trial.met | ~polishing)
+    accepted = first | lowered | (unseen & flatter & (trial.cost <= state.cost * (1 + NOISE * eps)))
     size = jnp.max(jnp.abs(proposed.displacement))
-    small = (size <= _step_tolerance(options, cost.dtype)) & (damping < NEWTON_DAMPING)
+    small = (size <= _step_tolerance(options, eps.dtype)) & (damping < NEWTON_DAMPING)
     stationary = proposed.convex & (small | (unseen & ~accepted)) & ~polishing & ~first
-    good = accepted & (state.cost - cost > GOOD_RATIO * proposed.predicted)
+    good = accepted & (state.cost - trial.cost > GOOD_RATIO * proposed.predicted)
     damping = jnp.where(
         good, SHRINK[0] * damping, jnp.where(accepted, damping, jnp.maximum(10 * damping, NEWTON_DAMPING))
     )
-    moved = _moved(prepared, state, options, accepted, trial, model, cost, damping)
-    return moved._replace(stationary=stationary, ended=moved.ended | stationary, size=size)
+    moved = _moved(prepared, state, options, accepted, trial, proposed, damping)
+    return moved._replace(stationary=stationary, ended=moved.ended | stationary)
 
 
 def _least_damping(dtype: Any) -> Any:
     return 10 * jnp.finfo(dtype).eps
 
 
-def _try(prepared: Prepared, state: State, proposed: Step) -> tuple[jax.Array, Rows, jax.Array]:
-    """The trial point, its model and its cost."""
-    tangent = from_box(prepared.robot, box(prepared.robot, state.q), proposed.displacement)
-    trial = clamp(prepared.robot, integrate(prepared.robot.topology, state.q, tangent))
-    model = rows(prepared, trial)
-    return trial, model, 0.5 * jnp.sum(model.residual * model.residual)
+def _reached(prepared: Prepared, q: jax.Array, limits: Box, proposed: Step) -> jax.Array:
+    """The configuration (nq,) that a step leads to."""
+    tangent = from_box(prepared.robot, limits, proposed.displacement)
+    return clamp(prepared.robot, integrate(prepared.robot.topology, q, tangent))
+
+
+def _try_slopes(prepared: Prepared, q: jax.Array) -> Trial:
+    stack = rows(prepared, evaluate(prepared, q))
+    return Trial(q, Slopes(stack.residual, stack.jacobian), _cost(stack), stack.met)
+
+
+def _try_bowl(prepared: Prepared, q: jax.Array) -> Trial:
+    kin = evaluate(prepared, q)
+    stack = rows(prepared, kin)
+    return Trial(q, Bowl(stack.residual @ stack.jacobian, hessian(prepared, kin)), _cost(stack), stack.met)
+
+
+def _cost(stack: Rows) -> jax.Array:
+    return 0.5 * jnp.sum(stack.residual * stack.residual)
 
 
 def _moved(
@@ -175,23 +218,23 @@ def _moved(
     state: State,
     options: SolveOptions,
     accepted: jax.Array,
-    trial: jax.Array,
-    model: Rows,
-    cost: jax.Array,
+    trial: Trial,
+    proposed: Step,
     damping: jax.Array,
 ) -> State:
     """The next state: at the trial point where it is accepted, else where it was."""
     first, polishing = jnp.isinf(state.cost), state.met
-    accepted = accepted & jnp.isfinite(cost)
+    accepted = accepted & jnp.isfinite(trial.cost)
     iterations = state.iterations + jnp.where(first | polishing, 0, 1).astype(jnp.int32)
-    met = jnp.where(accepted, model.met & has_tolerances(prepared.problem), state.met)
+    met = jnp.where(accepted, trial.met & has_tolerances(prepared.problem), state.met)
+    # An undamped step is proportional to the residual that it removes: what is left of that gives the step still left.
+    left = jnp.where(polishing & accepted, jnp.sqrt(trial.cost / jnp.where(polishing, state.cost, 1)), 1)
     return State(
-        q=jnp.where(accepted, trial, state.q),
-        residual=jnp.where(accepted, model.residual, state.residual),
-        jacobian=jnp.where(accepted, model.jacobian, state.jacobian),
-        cost=jnp.where(accepted, cost, state.cost),
-        damping=jnp.where(first, state.damping, jnp.clip(damping, _least_damping(cost.dtype), MAX_DAMPING)),
-        size=state.size,
+        q=jnp.where(accepted, trial.q, state.q),
+        model=jax.tree.map(lambda new, old: jnp.where(accepted, new, old), trial.model, state.model),
+        cost=jnp.where(accepted, trial.cost, state.cost),
+        damping=jnp.where(first, state.damping, jnp.clip(damping, _least_damping(state.cost.dtype), MAX_DAMPING)),
+        size=left * jnp.max(jnp.abs(proposed.displacement)),
         met=met,
         crawling=state.crawling,
         stationary=state.stationary,
@@ -200,20 +243,10 @@ def _moved(
     )
 
 
-def undamped_step(prepared: Prepared, q: jax.Array, model: Rows) -> jax.Array:
-    """Largest entry of the undamped projected Gauss-Newton step at `q` [rad or m].
-
-    Where the tasks are met the residual is nothing, and the Gauss-Newton model the exact one.
-    """
-    state = init(prepared, q, 0.0, 0)._replace(residual=model.residual, jacobian=model.jacobian)
-    step = _gauss_newton_step(prepared, state, box(prepared.robot, q), _least_damping(q.dtype))
-    return jnp.max(jnp.abs(step.displacement))
-
-
-def _projected_gradient(prepared: Prepared, q: jax.Array, model: Rows) -> jax.Array:
+def _projected_gradient(prepared: Prepared, q: jax.Array, model: Bowl) -> jax.Array:
     """Norm of the gradient over the free coordinates, in units of joint range."""
     limits = box(prepared.robot, q)
-    gradient = to_box(prepared.robot, limits, model.residual @ model.jacobian)
+    gradient = to_box(prepared.robot, limits, model.gradient)
     scaled = jnp.where(_free(limits, gradient), gradient * _scale(prepared), 0)
     return jnp.sqrt(jnp.sum(scaled * scaled))
 
@@ -245,14 +278,14 @@ def _largest(diagonal: jax.Array) -> jax.Array:
     return jnp.where(top > 0, top, 1)
 
 
-def _gauss_newton_step(prepared: Prepared, state: State, limits: Box, damping: Any) -> Step:
+def _gauss_newton_step(prepared: Prepared, model: Slopes, limits: Box, damping: Any) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box.
 
     Coordinates that a bound holds get no step. What then would cross a bound is put on it, and the rest solved again:
     without that second pass 83 % of Panda targets are solved from one start, with it 90 %; a third changes nothing.
     """
-    residual, scale = state.residual, _scale(prepared)
-    jacobian = to_box(prepared.robot, limits, state.jacobian)
+    residual, scale = model.residual, _scale(prepared)
+    jacobian = to_box(prepared.robot, limits, model.jacobian)
     scaled = jacobian * scale
     free = _free(limits, residual @ jacobian)
     damping = damping * _largest(jnp.sum(scaled * scaled, axis=0))
@@ -279,17 +312,17 @@ def _damped_least_squares(jacobian: jax.Array, residual: jax.Array, damping: jax
     return solve_positive(gram, -residual @ jacobian)[0]
 
 
-def _newton_step(prepared: Prepared, state: State, limits: Box, damping: Any) -> Step:
+def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> Step:
     """The same with the exact Hessian in the place of J'J; not convex where that is indefinite."""
     scale = _scale(prepared)
-    jacobian = to_box(prepared.robot, limits, state.jacobian)
-    gradient = state.residual @ jacobian
+    gradient = to_box(prepared.robot, limits, model.gradient)
     free = _free(limits, gradient)
-    curvature = to_box(prepared.robot, limits, to_box(prepared.robot, limits, hessian(prepared, state.q)).T)
-    damping = damping * _largest(jnp.sum((jacobian * scale) ** 2, axis=0))
+    curvature = to_box(prepared.robot, limits, to_box(prepared.robot, limits, model.hessian).T)
+    scaled = scale[:, None] * curvature * scale
     eye = jnp.eye(scale.shape[0], dtype=scale.dtype)
-    scaled = jnp.where(free[:, None] & free[None, :], scale[:, None] * curvature * scale + damping * eye, eye)
-    inner, pivot = solve_positive(scaled, jnp.where(free, -scale * gradient, 0))
+    damping = damping * _largest(jnp.max(jnp.abs(scaled), axis=0))
+    matrix = jnp.where(free[:, None] & free[None, :], scaled + damping * eye, eye)
+    inner, pivot = solve_positive(matrix, jnp.where(free, -scale * gradient, 0))
     displacement = jnp.clip(scale * inner, limits.lower, limits.upper)
-    predicted = -jnp.sum(gradient * displacement) - 0.5 * jnp.sum(displacement * (curvature @ displacement))
+    predicted = -gradient @ displacement - 0.5 * (displacement @ (curvature @ displacement))
     return Step(displacement, predicted, pivot > 0)
