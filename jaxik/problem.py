@@ -15,7 +15,7 @@ from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
-from jaxik.tasks.base import Task, exact_hessian
+from jaxik.tasks.base import Task, second_order
 
 
 @pytree
@@ -137,17 +137,35 @@ def rows(prepared: Prepared, kin: Kinematics) -> Rows:
     return Rows(jnp.concatenate(residuals), jacobian, met(prepared, errors(prepared, kin)))
 
 
-def hessian(prepared: Prepared, kin: Kinematics) -> jax.Array:
-    """Second derivative (nv, nv) of 1/2 |residual|^2 along `integrate`; zero for masked degrees of freedom."""
-    robot = prepared.problem.robot
-    total = jnp.zeros((robot.nv, robot.nv), kin.q.dtype)
+class Bowl(NamedTuple):
+    """The objective at one configuration to second order.
+
+    Attributes:
+      cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`; zero for masked degrees of
+        freedom.
+      met: whether every task that has a tolerance meets it.
+    """
+
+    cost: jax.Array
+    gradient: jax.Array
+    hessian: jax.Array
+    met: jax.Array
+
+
+def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
+    """Expand the objective to second order at one evaluated configuration."""
+    robot, dtype = prepared.problem.robot, kin.q.dtype
+    cost, gradient, hessian = jnp.zeros((), dtype), jnp.zeros(robot.nv, dtype), jnp.zeros((robot.nv, robot.nv), dtype)
     for task in prepared.problem.tasks.values():
-        shape = jax.eval_shape(lambda task=task: task.residual(robot, kin))
-        total = total + exact_hessian(task, robot, kin, _weights(task, shape))
+        residual = task.residual(robot, kin)
+        weights = _weights(task, residual)
+        slope, curvature = second_order(task, robot, kin, weights)
+        cost = cost + 0.5 * sum(jnp.sum((w * r) ** 2) for w, r in _pairs(weights, residual))
+        gradient, hessian = gradient + slope, hessian + curvature
     if prepared.problem.dof_mask is not None:
-        mask = prepared.problem.dof_mask.astype(kin.q.dtype)
-        total = mask[:, None] * total * mask
-    return total
+        mask = prepared.problem.dof_mask.astype(dtype)
+        gradient, hessian = mask * gradient, mask[:, None] * hessian * mask
+    return Bowl(cost, gradient, hessian, met(prepared, errors(prepared, kin)))
 
 
 def _pairs(a: Any, b: Any) -> list[tuple[jax.Array, jax.Array]]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxik.limits.configuration import Box, box, coordinate_range, from_box, to_box
 from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
-from jaxik.problem import Prepared, Rows, evaluate, has_tolerances, hessian, rows
+from jaxik.problem import Bowl, Prepared, Rows, bowl, evaluate, has_tolerances, rows
 from jaxik.pytree import leaf, pytree, set_fields
 
 # Damping follows the cost (damping *= new / old), within these, where the model holds: quadratic in the end.
@@ -57,25 +57,12 @@ class SolveOptions:
         )
 
 
-class Slopes(NamedTuple):
-    """The model of Gauss-Newton: residual (m,) and Jacobian (m, nv), weighted."""
-
-    residual: jax.Array
-    jacobian: jax.Array
-
-
-class Bowl(NamedTuple):
-    """The model of Newton: gradient (nv,) and Hessian (nv, nv) of the cost."""
-
-    gradient: jax.Array
-    hessian: jax.Array
-
-
 class State(NamedTuple):
     """One element between two steps.
 
     Attributes:
-      q (nq,), model, cost (): the best configuration so far; the cost is infinite before the first evaluation.
+      q (nq,), model, cost (): the best configuration so far, expanded to first (`Rows`) or second (`Bowl`) order; the
+        cost is infinite before the first evaluation.
       damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed [rad or m].
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
@@ -199,18 +186,13 @@ def _reached(prepared: Prepared, q: jax.Array, limits: Box, proposed: Step) -> j
 
 
 def _try_slopes(prepared: Prepared, q: jax.Array) -> Trial:
-    stack = rows(prepared, evaluate(prepared, q))
-    return Trial(q, Slopes(stack.residual, stack.jacobian), _cost(stack), stack.met)
+    model = rows(prepared, evaluate(prepared, q))
+    return Trial(q, model, 0.5 * jnp.sum(model.residual * model.residual), model.met)
 
 
 def _try_bowl(prepared: Prepared, q: jax.Array) -> Trial:
-    kin = evaluate(prepared, q)
-    stack = rows(prepared, kin)
-    return Trial(q, Bowl(stack.residual @ stack.jacobian, hessian(prepared, kin)), _cost(stack), stack.met)
-
-
-def _cost(stack: Rows) -> jax.Array:
-    return 0.5 * jnp.sum(stack.residual * stack.residual)
+    model = bowl(prepared, evaluate(prepared, q))
+    return Trial(q, model, model.cost, model.met)
 
 
 def _moved(
@@ -278,7 +260,7 @@ def _largest(diagonal: jax.Array) -> jax.Array:
     return jnp.where(top > 0, top, 1)
 
 
-def _gauss_newton_step(prepared: Prepared, model: Slopes, limits: Box, damping: Any) -> Step:
+def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: Any) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box.
 
     Coordinates that a bound holds get no step. What then would cross a bound is put on it, and the rest solved again:

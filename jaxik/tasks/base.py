@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import jaxlie
 
 from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
+from jaxik.kinematics import Kinematics, forward
 from jaxik.lie import Transform, skew
 from jaxik.manifold import integrate
 from jaxik.robot.model import Robot
@@ -166,16 +166,20 @@ def default_jacobian(task: Task, robot: Robot, kin: Kinematics) -> Any:
     return total
 
 
-def exact_hessian(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> jax.Array:
-    """Second derivative (nv, nv) of 1/2 |weights * residual|^2 along `integrate`.
+def second_order(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[jax.Array, jax.Array]:
+    """Gradient (nv,) and Hessian (nv, nv) of 1/2 |weights * residual|^2 along `integrate`.
 
     The residual is differentiated with respect to the few displacements of what it looks at, never through the
-    kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, the Hessian
-    is M' K M plus f times the second derivative of the kinematics, a cross product for each pair of joints.
+    kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, the gradient
+    is M' f, and the Hessian M' K M plus f times the second derivative of the kinematics, a cross product for each pair
+    of joints.
 
     Args:
       weights: the cost of every row, in the residual's structure.
     """
+    own = type(task)
+    if own.jacobian is not Task.jacobian and own.curvature is Task.curvature and own.slopes is Task.slopes:
+        return _through_kinematics(task, robot, kin, weights)
     forces, stiffness = task.curvature(robot, kin, weights)
     motions = {key: _motion(kin, key) for key in forces}
     motion = jnp.concatenate(list(motions.values()))
@@ -183,7 +187,19 @@ def exact_hessian(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> ja
     for key, force in forces.items():
         if key != "q":
             hessian = hessian + kin.bending(motions[key], force)
-    return (hessian + hessian.T) / 2
+    return jnp.concatenate(list(forces.values())) @ motion, (hessian + hessian.T) / 2
+
+
+def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[jax.Array, jax.Array]:
+    """The same for a task of which only the Jacobian along `integrate` is known."""
+
+    def gradient(dq: jax.Array) -> jax.Array:
+        there = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
+        return _pull(task.jacobian(robot, there), weights, task.residual(robot, there), kin.nv)
+
+    zero = jnp.zeros(kin.nv, kin.q.dtype)
+    hessian = jax.jacfwd(gradient)(zero)
+    return gradient(zero), (hessian + hessian.T) / 2
 
 
 def default_curvature(
