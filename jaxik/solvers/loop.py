@@ -121,6 +121,10 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     Returns:
       The answers, with a leading axis N.
     """
+    if any(m and x.shape[0] == 0 for x, m in zip(leaves, mapped, strict=True)):
+        one = [jnp.zeros((1, *x.shape[1:]), x.dtype) if m else x for x, m in zip(leaves, mapped, strict=True)]
+        answers = jax.eval_shape(lambda: stream(method, one, mapped, treedef))
+        return jax.tree.map(lambda x: jnp.zeros((0, *x.shape[1:]), x.dtype), answers)
     elements = _Elements(method, leaves, mapped, treedef)
     results = _blockwise(elements, lanes(method.start, (elements.differs,), WIDTH))
     for phase in method.phases:
