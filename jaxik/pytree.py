@@ -30,6 +30,10 @@ def pytree(cls: type[T]) -> type[T]:
     """
     cls = dataclasses.dataclass(frozen=True, eq=False, repr="__repr__" not in cls.__dict__)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    for field in fields:
+        # A field may stand for an inherited property, which has no setter: a task's `frames`.
+        if isinstance(getattr(cls, field.name, None), property):
+            setattr(cls, field.name, None)
     statics = tuple(f.name for f in fields if f.metadata.get("static"))
     children = tuple(f.name for f in fields if not f.metadata.get("static"))
 

@@ -90,7 +90,7 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
       A `Solution`. Failure is a status, never an exception and never NaN; `solution.check()` raises on the host.
 
     Raises:
-      JaxikError: for wrong shapes and for what `solve` cannot hold; on the host, before tracing.
+      JaxikError: for wrong shapes and for what `solve` cannot hold, derivatives among it; on the host, before tracing.
     """
     if not isinstance(problem, Problem):
         raise JaxikError(f"problem is a jaxik.Problem, not {type(problem).__name__}")
@@ -116,8 +116,22 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
-    arguments = (_cast(problem, q0.dtype), q0, _cast(options, q0.dtype))
+    arguments = _without_derivatives((_cast(problem, q0.dtype), q0, _cast(options, q0.dtype)))
     return run_batch(SOLVE, arguments, (ranks["problem"], 1, ranks["options"]))
+
+
+@jax.custom_jvp
+def _without_derivatives(arguments: Any) -> Any:
+    return arguments
+
+
+@_without_derivatives.defjvp
+def _refuse(primals: Any, tangents: Any) -> Any:
+    # Differentiating the iteration itself would give the derivative of its last step, which is not that of the answer.
+    raise JaxikError(
+        "derivatives through solve are not available yet: put jax.lax.stop_gradient around its arguments, or "
+        "differentiate robot.frame_pose at the solution"
+    )
 
 
 def _cast(tree: Any, dtype: Any) -> Any:
