@@ -65,11 +65,11 @@ def fold(tree: Any, ranks: Any) -> Batch:
     folded, mapped = [], []
     for x, own in zip(jax.tree.leaves(tree), _own_shapes(tree, ranks), strict=True):
         core = tuple(np.shape(x))[len(own) :]
-        if math.prod(own) == 1 and math.prod(shape) != 1:
-            folded.append(jnp.reshape(x, core) if own else x)
-            mapped.append(False)
-        elif not shape:
+        if not own:
             folded.append(x)
+            mapped.append(False)
+        elif math.prod(own) == 1 and math.prod(shape) != 1:
+            folded.append(jnp.reshape(x, core))
             mapped.append(False)
         else:
             folded.append(jnp.reshape(jnp.broadcast_to(x, (*shape, *core)), (math.prod(shape), *core)))

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 LAYERS = (
     {"errors", "pytree", "status", "typing"},
     {"lie", "linalg", "lane_rules", "lanes", "batching"},
-    {"robot", "manifold", "kinematics"},
+    {"robot", "manifold", "segments", "kinematics"},
     {"tasks", "limits"},
     {"problem", "qp"},
     {"solvers"},

@@ -49,6 +49,9 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any) -> Any:
 
     @run.def_vmap
     def lengthen(axis_size: int, in_batched: list[bool], *leaves: Any) -> Any:
+        if not any(in_batched):
+            answers = run(*leaves)
+            return answers, jax.tree.map(lambda _: False, answers)
         size = next((x.shape[b] for x, m, b in zip(leaves, mapped, in_batched, strict=True) if m), None)
         now_mapped = tuple(m or b for m, b in zip(mapped, in_batched, strict=True))
         if size is None:

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 
+from jaxik.errors import JaxikError
 from jaxik.limits.configuration import Box, box, coordinate_range, from_box, to_box
 from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
@@ -42,6 +44,9 @@ class SolveOptions:
         from 0.3 to 1 it is flat.
       step_tolerance: an undamped step below this (*batch,) [rad or m] is stationary; None: 1e-11 in float64, 1e-5 in
         float32.
+
+    Raises:
+      JaxikError: for what is not a number, or is negative.
     """
 
     max_steps: Any = leaf(0, default=100)
@@ -49,12 +54,23 @@ class SolveOptions:
     step_tolerance: Any = leaf(0, default=None)
 
     def __post_init__(self) -> None:
+        tolerance = self.step_tolerance
         set_fields(
             self,
-            max_steps=jnp.asarray(self.max_steps, jnp.int32),
-            initial_damping=jnp.asarray(self.initial_damping, float),
-            step_tolerance=None if self.step_tolerance is None else jnp.asarray(self.step_tolerance, float),
+            max_steps=_option("max_steps", self.max_steps, jnp.int32),
+            initial_damping=_option("initial_damping", self.initial_damping, float),
+            step_tolerance=None if tolerance is None else _option("step_tolerance", tolerance, float),
         )
+
+
+def _option(name: str, value: Any, dtype: Any) -> jax.Array:
+    try:
+        array = jnp.asarray(value, dtype)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
+    if not isinstance(array, Tracer) and (array < 0).any():
+        raise JaxikError(f"{name} must not be negative: {value!r}")
+    return array
 
 
 class State(NamedTuple):

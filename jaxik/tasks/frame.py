@@ -65,6 +65,8 @@ class FrameTask(Task):
             raise JaxikError(f"frame is a Frame, from robot.frame(name); not {self.frame!r}")
         if self.axes not in AXES:
             raise JaxikError(f"axes is one of {', '.join(AXES)}, not {self.axes!r}")
+        if not isinstance(self.priority, int):
+            raise JaxikError(f"priority is an int, 0 the highest, not {self.priority!r}")
         if self.position_cost is None and self.orientation_cost is None:
             raise JaxikError("position_cost and orientation_cost are both None: the task has no rows")
         set_fields(
