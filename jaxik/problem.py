@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxik import kinematics
 from jaxik.errors import JaxikError, JaxikWarning
@@ -27,7 +28,8 @@ class Problem:
       tasks: name to task. Rows stack in sorted order of the names.
       limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
       constraints: None for the model's active equality constraints, {} for none.
-      dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move.
+      dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of a ball joint's
+        three all are held, or none: a single one is a rate, which does not add up to an angle.
 
     Raises:
       JaxikError: for a wrong type, an empty problem, or a name that is no string.
@@ -75,6 +77,8 @@ def _named(field: str, tasks: Any) -> dict[str, Task]:
             raise JaxikError(f"names of {field} are strings, not {name!r}")
         if not isinstance(task, Task):
             raise JaxikError(f"{field}[{name!r}] is a Task such as FrameTask, not {type(task).__name__}")
+        if jax.tree_util.all_leaves([task]):
+            raise JaxikError(f"{field}[{name!r}]: decorate the class {type(task).__name__} with @jaxik.pytree")
     return {name: tasks[name] for name in sorted(tasks)}
 
 
@@ -177,7 +181,15 @@ def _weights(task: Task, residual: Any) -> Any:
     weights = task.weights()
     if jax.tree.structure(weights) != jax.tree.structure(residual):
         weights = jax.tree.map(lambda _: weights, residual)
-    return jax.tree.map(lambda w, r: jnp.broadcast_to(jnp.asarray(w, r.dtype), r.shape), weights, residual)
+
+    def rowwise(w: Any, r: jax.Array) -> jax.Array:
+        if np.broadcast_shapes(np.shape(w), (1,) * r.ndim)[-r.ndim :] != r.shape and np.size(w) != 1:
+            raise JaxikError(
+                f"{type(task).__name__}: a cost of shape {np.shape(w)} does not fit a residual of shape {r.shape}"
+            )
+        return jnp.broadcast_to(jnp.asarray(w, r.dtype), r.shape)
+
+    return jax.tree.map(rowwise, weights, residual)
 
 
 def met(prepared: Prepared, errors: dict[str, Any]) -> jax.Array:
@@ -217,6 +229,8 @@ def check_solvable(problem: Problem) -> None:
       JaxikError: for constraints given as tasks and for tasks at several priorities.
     """
     topology = problem.robot.topology
+    if not topology.nv:
+        raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
     if problem.constraints:
         raise JaxikError("solve does not take constraints yet: make them tasks with a high cost")
     if len({task.priority for task in problem.tasks.values()}) > 1:

@@ -52,6 +52,8 @@ class Solution:
         Raises:
           JaxikError: otherwise, on the host; names the elements, the reason and the remedy.
         """
+        if isinstance(self.status, Tracer):
+            raise JaxikError("check() works on the host: return the solution from jit first")
         status = np.asarray(self.status)
         lines = []
         for kind in Status:
@@ -87,7 +89,8 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
       options: `SolveOptions`; all traced.
 
     Returns:
-      A `Solution`. Failure is a status, never an exception and never NaN; `solution.check()` raises on the host.
+      A `Solution`. Failure is a status, never an exception, and `q` is never NaN; the residuals and cost of an element
+      that is NONFINITE are not finite. `solution.check()` raises on the host.
 
     Raises:
       JaxikError: for wrong shapes and for what `solve` cannot hold, derivatives among it; on the host, before tracing.

@@ -27,5 +27,5 @@ REMEDIES = {
     Status.DIVERGED: "use a step rule with an acceptance test",
     Status.TIMEOUT: "raise SolveOptions(max_steps=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
-    Status.NONFINITE: "look for NaN or infinity in targets, costs and q0",
+    Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
 }

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # What each layer knows: JAX; jaxlie and small dense mathematics; robots and how they move; one evaluated
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
-    {"errors", "pytree", "status", "typing"},
+    {"errors", "pytree", "status"},
     {"lie", "linalg", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "segments", "kinematics"},
     {"tasks", "limits"},

@@ -34,14 +34,15 @@ class ConfigurationLimit:
         gain, margin = jnp.asarray(self.gain, float), jnp.asarray(self.margin, float)
         if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
             raise JaxikError(f"gain is in (0, 1], not {self.gain}")
-        if not isinstance(margin, Tracer) and (np.asarray(margin) < 0).any():
-            raise JaxikError(f"margin is a distance to keep from the limits, not negative: {self.margin}")
+        if not isinstance(margin, Tracer) and not ((np.asarray(margin) >= 0) & np.isfinite(margin)).all():
+            raise JaxikError(f"margin is a finite distance to keep from the limits, not negative: {self.margin}")
         set_fields(self, gain=gain, margin=margin)
 
     def narrowed(self, robot: Robot) -> Robot:
         """The robot with its limits drawn in by the margin; joints that have no room left keep their middle."""
         lower, upper = robot.limit_lower, robot.limit_upper
-        margin = jnp.asarray(self.margin, upper.dtype)
+        # A margin that turns out to be NaN under jit must not reach the configuration.
+        margin = jnp.nan_to_num(jnp.asarray(self.margin, upper.dtype))
         ball = jnp.asarray([i in robot.topology.ball_joints for i in range(len(robot.topology.joints))], bool)
         middle = jnp.where(ball, jnp.maximum(upper - margin, 0), (lower + upper) / 2)
         low, high = jnp.where(ball, lower, lower + margin), upper - margin

@@ -160,6 +160,10 @@ def _equality(model: mujoco.MjModel, i: int, name: str) -> Equality:
 
 def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
     notes = []
+    mocap = set(robot.topology.mocap_bodies)
+    pulled = [e.name or e.kind for e in robot.topology.equalities if mocap & set(e.bodies)]
+    if pulled:
+        notes.append(f"equality constraints with a mocap body are no constraints here: {', '.join(pulled)}")
     if robot.limit_lower.dtype == np.float32:
         low, high = model.jnt_range[:, 0], model.jnt_range[:, 1]
         lower, upper = np.asarray(robot.limit_lower, float), np.asarray(robot.limit_upper, float)

@@ -99,8 +99,10 @@ class Robot:
           JaxikError: if several kinds have the name and `kind` is not given.
         """
         if isinstance(name, Frame):
-            self.topology.frame_body(name)
+            self.topology.check_frame(name)
             return name
+        if not isinstance(name, str):
+            raise JaxikError(f"a frame is given by its name or as a Frame, not {name!r}")
         return self.topology.frame(name, kind)
 
     def q_indices(self, joint: str) -> tuple[int, ...]:
@@ -131,6 +133,8 @@ class Robot:
           UnknownNameError: if there is no such joint.
           JaxikError: if a value has a wrong shape.
         """
+        if not isinstance(values, Mapping):
+            raise JaxikError(f"values is a dict from joint name to coordinate, not {type(values).__name__}")
         q = self.q_home if base is None else self._configuration(base)
         pieces = []
         for name, value in values.items():
@@ -163,7 +167,10 @@ class Robot:
         Raises:
           JaxikError: if `shape` does not broadcast with the robot's own batch axes.
         """
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        shape = (shape,) if isinstance(shape, int) else shape
+        if not isinstance(shape, tuple | list) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise JaxikError(f"shape is an int or a tuple of ints, none negative, not {shape!r}")
+        shape = tuple(shape)
         batch = batch_shape(self, core_ranks(self))
         try:
             shape = np.broadcast_shapes(shape, batch)
@@ -266,6 +273,7 @@ class Robot:
             raise JaxikError(f"{self.name} has a site {name!r} already: choose another name")
         if isinstance(body, Frame) and body.kind != "body":
             raise JaxikError(f"a frame is fixed to a body, not to the {body.kind} {body.name!r}")
+        _check_pose(pose)
         index = body.index if isinstance(body, Frame) else self.topology.body_index(body)
         fields = {f.name: getattr(self.topology, f.name) for f in dataclasses.fields(Topology)}
         fields["sites"] = (*self.topology.sites, (name, index))
@@ -292,6 +300,7 @@ class Robot:
         Raises:
           JaxikError: if all joints hang on free bases.
         """
+        _check_pose(pose)
         topology = self.topology
         free = {topology.joints[j].body for j in topology.free_joints}
         roots = [
@@ -343,8 +352,18 @@ class Robot:
         )
 
 
+def _check_pose(pose: Any) -> None:
+    if not isinstance(pose, jaxlie.SE3):
+        raise JaxikError(f"pose is a jaxlie.SE3, not {type(pose).__name__}; jaxlie.SE3.from_translation makes one")
+
+
 def _vector(x: Any, size: int, what: str, axis: str, default: Any) -> jax.Array:
-    x = jnp.asarray(x)
+    try:
+        x = jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{what} is an array (..., {axis}) with {axis} = {size}, not {x!r}") from None
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise JaxikError(f"{what} is real, not {x.dtype}")
     if not jnp.issubdtype(x.dtype, jnp.floating):
         x = x.astype(default)
     if x.shape[-1:] != (size,):

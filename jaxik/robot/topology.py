@@ -171,6 +171,17 @@ class Topology:
             raise JaxikError(f"{frame.kind} index {frame.index} is out of range: {self.name} has {len(bodies)}")
         return bodies[frame.index]
 
+    def check_frame(self, frame: Frame) -> None:
+        """Raise a JaxikError if `frame` is not one of this topology, but of another robot."""
+        self.frame_body(frame)
+        names = {"body": self.body_names, "site": [n for n, _ in self.sites], "geom": [n for n, _ in self.geoms]}
+        here = names[frame.kind][frame.index]
+        if frame.name and frame.name != here:
+            raise JaxikError(
+                f"frame {frame.name!r} is of another robot: {frame.kind} {frame.index} of {self.name} is {here!r}; "
+                f"take robot.frame({frame.name!r}) of this one"
+            )
+
     def frame(self, name: str, kind: str | None = None) -> Frame:
         """The frame of that name; sites are meant before bodies and bodies before geoms only where `kind` says so.
 

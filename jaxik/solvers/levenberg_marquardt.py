@@ -68,8 +68,8 @@ def _option(name: str, value: Any, dtype: Any) -> jax.Array:
         array = jnp.asarray(value, dtype)
     except (TypeError, ValueError):
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
-    if not isinstance(array, Tracer) and (array < 0).any():
-        raise JaxikError(f"{name} must not be negative: {value!r}")
+    if not isinstance(array, Tracer) and not (array >= 0).all():
+        raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
     return array
 
 
@@ -162,7 +162,9 @@ def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> Sta
     shrink = jnp.clip(trial.cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
     damping = damping * jnp.where(good, shrink, jnp.where(fair, 1.0, GROW))
     moved = _moved(prepared, state, options, accepted, trial, proposed, damping)
-    slow = ~(proposed.predicted >= CRAWL * state.cost) | (moved.iterations >= PATIENCE)
+    slow = ~(proposed.predicted > CRAWL * state.cost) | (moved.iterations >= PATIENCE)
+    # Where a residual without tolerance reaches zero, only the size of the steps tells.
+    slow = slow | (moved.size <= _step_tolerance(options, state.q.dtype))
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
 
 

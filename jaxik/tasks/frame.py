@@ -192,6 +192,8 @@ def _seen_from(pose: Transform, target: jaxlie.SE3) -> Transform:
 
 def _pose(target: Any, position_only: bool) -> jaxlie.SE3:
     if isinstance(target, jaxlie.SE3):
+        if np.shape(target.wxyz_xyz)[-1:] != (7,):
+            raise JaxikError(f"target holds wxyz and xyz, (*batch, 7), not {np.shape(target.wxyz_xyz)}")
         return target
     if position_only and hasattr(target, "__len__") and np.shape(target)[-1:] == (3,):
         position = jnp.asarray(target, jnp.result_type(float, jnp.asarray(target).dtype))
@@ -200,7 +202,7 @@ def _pose(target: Any, position_only: bool) -> jaxlie.SE3:
     given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else type(target).__name__
     raise JaxikError(
         f"target is a jaxlie.SE3, or a position (*batch, 3) where orientation_cost=None; not {given}. "
-        "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1))"
+        "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_rotation(...)"
     )
 
 
@@ -226,6 +228,8 @@ def _mask(mask: Any) -> Any:
     mask = _number("mask", mask)
     if mask.shape[-1:] != (6,):
         raise JaxikError(f"mask has shape (*batch, 6), linear rows first; not {mask.shape}")
+    if not isinstance(mask, Tracer) and (np.asarray(mask) > 1).any():
+        raise JaxikError(f"mask is bool or weights in [0, 1], not {np.asarray(mask)!r}")
     return mask
 
 
@@ -239,5 +243,5 @@ def _array(name: str, value: Any) -> jax.Array:
 
 
 def _nonnegative(name: str, value: jax.Array) -> None:
-    if not isinstance(value, Tracer) and (np.asarray(value) < 0).any():
-        raise JaxikError(f"{name} must not be negative: {np.asarray(value)!r}")
+    if not isinstance(value, Tracer) and not (np.asarray(value) >= 0).all():
+        raise JaxikError(f"{name} must not be negative or NaN: {np.asarray(value)!r}")

@@ -1,0 +1,101 @@
+"""What a user gets wrong is said on the host, in the user's words."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import pytest
+
+import jaxik
+
+PANDA, UR5E = jaxik.load_robot("panda"), jaxik.load_robot("ur5e")
+TIP = PANDA.frame("tcp")
+NO_JOINTS = '<mujoco><worldbody><body name="b"><site name="s"/></body></worldbody></mujoco>'
+
+
+class Undecorated(jaxik.Task):
+    def residual(self, robot: Any, kin: Any) -> jax.Array:
+        return kin.q
+
+
+@jaxik.pytree
+class Pull(jaxik.Task):
+    """The configuration itself, with a cost of any shape."""
+
+    cost: Any = jaxik.leaf(1, default=1.0)
+
+    def residual(self, robot: Any, kin: Any) -> jax.Array:
+        return kin.q - 0.5
+
+
+def _solve_without_joints() -> None:
+    robot = jaxik.load_robot(NO_JOINTS)
+    target = jaxlie.SE3.identity()
+    jaxik.solve(jaxik.Problem(robot, {"t": jaxik.FrameTask(robot.frame("s"), target)}))
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "frame of another robot": (lambda: PANDA.frame_pose(PANDA.q_home, UR5E.frame("tcp")), "of another robot"),
+    "task on another robot": (
+        lambda: jaxik.Problem(PANDA, {"t": jaxik.FrameTask(UR5E.frame("tcp"), jaxlie.SE3.identity())}),
+        "of another robot",
+    ),
+    "frame by number": (lambda: PANDA.frame(3), "by its name"),
+    "mount without a pose": (lambda: PANDA.with_base([0, 0, 1]), "jaxlie.SE3"),
+    "tool without a pose": (lambda: PANDA.with_frame("x", "hand", jnp.zeros(3)), "jaxlie.SE3"),
+    "text for a configuration": (lambda: PANDA.frame_pose("home", TIP), "nq = 7"),
+    "complex configuration": (lambda: PANDA.frame_pose(jnp.zeros(7, complex), TIP), "real"),
+    "list of joint values": (lambda: PANDA.configuration([1.0]), "dict from joint name"),
+    "negative sample shape": (lambda: PANDA.sample(jax.random.key(0), -1), "none negative"),
+    "short pose": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3(jnp.zeros(6))), "(*batch, 7)"),
+    "mask above one": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), mask=[2] * 6), "[0, 1]"),
+    "NaN tolerance": (
+        lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), position_tolerance=jnp.nan),
+        "position_tolerance must not be negative or NaN",
+    ),
+    "priority between levels": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), priority=1.5), "an int"),
+    "NaN margin": (lambda: jaxik.ConfigurationLimit(margin=jnp.nan), "finite distance"),
+    "negative steps": (lambda: jaxik.SolveOptions(max_steps=-1), "max_steps must not be negative"),
+    "text for an option": (lambda: jaxik.SolveOptions(max_steps="a"), "max_steps is a number"),
+    "task class that is no pytree": (lambda: jaxik.Problem(PANDA, {"t": Undecorated()}), "@jaxik.pytree"),
+    "cost of a wrong length": (
+        lambda: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull(cost=jnp.ones(2))})),
+        r"cost of shape (2,) does not fit a residual of shape (7,)",
+    ),
+    "nothing to move": (_solve_without_joints, "no degrees of freedom"),
+    "derivative of a solution": (
+        lambda: jax.grad(lambda q0: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull()}), q0).cost)(PANDA.q_home),
+        "derivatives through solve are not available",
+    ),
+    "check under jit": (
+        lambda: jax.jit(lambda q0: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull()}), q0).check().q)(PANDA.q_home),
+        "on the host",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named(mistake: str) -> None:
+    make, words = MISTAKES[mistake]
+    with pytest.raises(jaxik.JaxikError) as caught:
+        make()
+    assert words in str(caught.value)
+
+
+def test_a_task_without_tolerance_converges_where_its_residual_reaches_zero() -> None:
+    found = jaxik.solve(
+        jaxik.Problem(PANDA, {"t": Pull()}, limits=()), PANDA.q_home, options=jaxik.SolveOptions(max_steps=20)
+    )
+    assert found.status == jaxik.Status.CONVERGED
+    assert found.iterations < 12
+    assert jnp.abs(found.q - 0.5).max() < 1e-11
+
+
+def test_a_margin_that_is_nan_under_jit_does_not_reach_the_configuration() -> None:
+    def solve(margin: jax.Array) -> jaxik.Solution:
+        limits = (jaxik.ConfigurationLimit(margin=margin),)
+        return jaxik.solve(jaxik.Problem(PANDA, {"t": Pull()}, limits=limits), PANDA.q_home)
+
+    assert jnp.isfinite(jax.jit(solve)(jnp.asarray(jnp.nan)).q).all()
