@@ -2,8 +2,9 @@
 
 The protocol: targets are the forward kinematics of uniform samples within the limits, the start is the middle of the
 limits, at most 100 steps, default costs, float32. Success and errors are those of C MuJoCo in float64 at the returned
-configurations, over all elements. A step is one linearised trial point of an element that is still being worked on;
-what idle lanes do is not counted.
+configurations, over all elements. A step is what `solution.iterations` counts: a trial point, accepted or rejected,
+without the first evaluation and the polishing step. Linearisations count those as well. What idle lanes do is in
+neither.
 
 Gates: the share of targets within 1e-4 m and 1e-3 rad, no element that says CONVERGED and is not, none outside the
 limits of the model.
@@ -47,10 +48,12 @@ def _robot(name: str) -> dict[str, Any]:
         target = robot.frame_pose(robot.sample(jax.random.key(1), (batch,)), tip)
         solution, times = measured(solve, target, middle)
         steps = int(jnp.sum(solution.iterations))
+        linearisations = steps + batch + int(jnp.sum(solution.converged))
         speed[batch] = {
             **times,
             "steps": steps,
             "steps_per_s": round(1e3 * steps / times["run_ms"]),
+            "linearisations_per_s": round(1e3 * linearisations / times["run_ms"]),
             "targets_per_s": round(1e3 * batch / times["run_ms"]),
         }
         if batch == TARGETS:
