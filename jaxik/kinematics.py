@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import jaxlie
@@ -146,8 +148,7 @@ class Kinematics:
 def forward(constants: Segments, q: jax.Array) -> Kinematics:
     """Evaluate one configuration (nq,)."""
     plan = constants.plan
-    local_rotations, local_positions = _local_transforms(constants, q)
-    rotations, positions = _compose(plan, local_rotations, local_positions)
+    rotations, positions = _compose(plan, _local_transforms(constants, q))
     angular, linear, anchors = _motions(constants, rotations, positions)
     frame_rotations, frame_positions = _frames(constants, rotations, positions)
     return Kinematics(
@@ -177,36 +178,46 @@ def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> 
     )
 
 
-def _local_transforms(constants: Segments, q: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """From each segment's parent to the segment: rotations (S, 3, 3), positions (S, 3)."""
+class _Local(NamedTuple):
+    """From each segment's parent to the segment, one row a segment.
+
+    The rotation (S, 3, 3) is `fixed + cosine * cosines + sine * sines`. It is put together in the scan over the joints:
+    before it, XLA would compute sine and cosine again for each of the nine entries.
+    """
+
+    fixed: jax.Array
+    cosine: jax.Array
+    sine: jax.Array
+    cosines: jax.Array
+    sines: jax.Array
+    position: jax.Array
+
+
+def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
     plan = constants.plan
     joints = [plan.topology.joints[j] for j in plan.joints]
-    hinges, slides = plan.of_type(JointType.HINGE), plan.of_type(JointType.SLIDE)
-    rotations, positions = [], []
-    if hinges:
-        angle = arrange(q, [joints[s].q_index for s in hinges]) - arrange(constants.reference, hinges)
-        cosine, sine = jnp.cos(angle)[:, None, None], jnp.sin(angle)[:, None, None]
-        rotations.append(constants.hinge_fixed + cosine * constants.hinge_cosine + sine * constants.hinge_sine)
-        positions.append(arrange(constants.position, hinges))
-    if slides:
-        shift = arrange(q, [joints[s].q_index for s in slides]) - arrange(constants.reference, slides)
-        base = arrange(constants.rotation, slides)
-        direction = jnp.einsum("sij,sj->si", base, arrange(constants.axis, slides))
-        rotations.append(base)
-        positions.append(arrange(constants.position, slides) + shift[:, None] * direction)
+    scalar = [j.q_index if j.type in (JointType.HINGE, JointType.SLIDE) else NOTHING for j in joints]
+    coordinate = arrange(q, scalar) - constants.reference
+    fixed, position = constants.fixed, constants.position
+    if plan.of_type(JointType.SLIDE):
+        position = position + coordinate[:, None] * constants.slide
     balls, free = plan.of_type(JointType.BALL), plan.of_type(JointType.FREE)
     if balls:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index for s in balls], 4))
-        rotations.append(jnp.einsum("sij,sjk->sik", arrange(constants.rotation, balls), turned))
-        positions.append(arrange(constants.position, balls))
+        fixed = _with_rows(fixed, balls, jnp.einsum("sij,sjk->sik", arrange(fixed, balls), turned))
     if free:
-        rotations.append(jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4)))
-        positions.append(_blocks(q, [joints[s].q_index for s in free], 3))
-    stored = (*hinges, *slides, *balls, *free)
-    if not stored:
-        return jnp.zeros((0, 3, 3), q.dtype), jnp.zeros((0, 3), q.dtype)
-    back = np.argsort(stored).tolist()
-    return arrange(jnp.concatenate(rotations), back), arrange(jnp.concatenate(positions), back)
+        turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4))
+        fixed = _with_rows(fixed, free, turned)
+        position = _with_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
+    return _Local(fixed, constants.cosine, constants.sine, jnp.cos(coordinate), jnp.sin(coordinate), position)
+
+
+def _with_rows(x: jax.Array, places: tuple[int, ...], rows: jax.Array) -> jax.Array:
+    """`x` with some of its rows replaced."""
+    order = list(range(x.shape[0]))
+    for i, place in enumerate(places):
+        order[place] = x.shape[0] + i
+    return arrange(jnp.concatenate([x, rows]), order)
 
 
 def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
@@ -214,33 +225,34 @@ def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
     return arrange(q, [start + i for start in starts for i in range(width)]).reshape(len(starts), width)
 
 
-def _compose(plan: Plan, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """World poses of all segments from their local transforms."""
+def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
+    """World poses of all segments, rotations (S, 3, 3) and positions (S, 3), from their local transforms."""
 
-    def step(parent: tuple[jax.Array, jax.Array], local: tuple[jax.Array, jax.Array]):
-        rotation = jnp.einsum("cij,cjk->cik", parent[0], local[0])
-        position = parent[1] + jnp.einsum("cij,cj->ci", parent[0], local[1])
+    def step(parent: tuple[jax.Array, jax.Array], local: _Local) -> tuple[Any, Any]:
+        c, s = local.cosines[:, None, None], local.sines[:, None, None]
+        turn = local.fixed + c * local.cosine + s * local.sine
+        rotation = jnp.einsum("cij,cjk->cik", parent[0], turn)
+        position = parent[1] + jnp.einsum("cij,cj->ci", parent[0], local.position)
         return (rotation, position), (rotation, position)
 
-    done_rotations, done_positions = rotations[:0], positions[:0]
+    dtype = local.position.dtype
+    rotations, positions = jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype)
     for group in plan.groups:
         count = len(group.parents)
-        local = (
-            rotations[group.start : group.start + group.length * count].reshape(group.length, count, 3, 3),
-            positions[group.start : group.start + group.length * count].reshape(group.length, count, 3),
-        )
-        first = (local[0][0], local[1][0])
-        if any(parent != WORLD for parent in group.parents):
-            # A group hangs either on the world or on earlier chains, never on both: chains of one round do.
-            base = arrange(done_rotations, group.parents), arrange(done_positions, group.parents)
-            first, _ = step(base, first)
-        done_rotations = jnp.concatenate([done_rotations, first[0]])
-        done_positions = jnp.concatenate([done_positions, first[1]])
-        if group.length > 1:
-            _, (chain_rotations, chain_positions) = lax.scan(step, first, (local[0][1:], local[1][1:]))
-            done_rotations = jnp.concatenate([done_rotations, chain_rotations.reshape(-1, 3, 3)])
-            done_positions = jnp.concatenate([done_positions, chain_positions.reshape(-1, 3)])
-    return done_rotations, done_positions
+        end = group.start + group.length * count
+
+        def of_group(x: jax.Array, start: int = group.start, end: int = end, count: int = count) -> jax.Array:
+            return x[start:end].reshape(-1, count, *x.shape[1:])
+
+        # A group hangs either on the world or on earlier chains, never on both: chains of one round do.
+        if group.parents[0] == WORLD:
+            base = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (count, 3, 3)), jnp.zeros((count, 3), dtype)
+        else:
+            base = arrange(rotations, group.parents), arrange(positions, group.parents)
+        _, (chain_rotations, chain_positions) = lax.scan(step, base, jax.tree.map(of_group, local))
+        rotations = jnp.concatenate([rotations, chain_rotations.reshape(-1, 3, 3)])
+        positions = jnp.concatenate([positions, chain_positions.reshape(-1, 3)])
+    return rotations, positions
 
 
 def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxik import lie
 from jaxik.lie import Transform
-from jaxik.linalg import arrange
 from jaxik.pytree import leaf, pytree, static
 from jaxik.robot.plan import WORLD, Plan, subtree
 from jaxik.robot.topology import Frame, JointType
@@ -23,13 +22,14 @@ if TYPE_CHECKING:
 class Segments:
     """What a plan needs of a robot's leaves, computed once for many configurations.
 
-    With S segments, H of them hinges, F frames and C subtrees:
+    With S segments, F frames and C subtrees:
 
     Attributes:
       rotation (S, 3, 3), position (S, 3): from the parent segment to the joint's anchor, at zero joint motion.
       axis (S, 3): joint axis in the segment.
       reference (S,): joint coordinate at which the joint's motion is zero; hinges and slides.
-      hinge_fixed, hinge_cosine, hinge_sine (H, 3, 3): a hinge's local rotation is their sum weighted by 1, cos, sin.
+      fixed, cosine, sine (S, 3, 3): the local rotation is their sum weighted by 1, cos, sin of a hinge's angle.
+      slide (S, 3): by which a slide's coordinate moves the segment, from its parent; zero for other joints.
       frame_rotation (F, 3, 3), frame_position (F, 3): from the carrying segment to the frame.
       mass (C, S + 1), moment (C, S + 1, 3): mass carried by each segment and mass times centre in its axes; the
         last entry is what is fixed to the world.
@@ -40,9 +40,10 @@ class Segments:
     position: jax.Array = leaf(2)
     axis: jax.Array = leaf(2)
     reference: jax.Array = leaf(1)
-    hinge_fixed: jax.Array = leaf(3)
-    hinge_cosine: jax.Array = leaf(3)
-    hinge_sine: jax.Array = leaf(3)
+    fixed: jax.Array = leaf(3)
+    cosine: jax.Array = leaf(3)
+    sine: jax.Array = leaf(3)
+    slide: jax.Array = leaf(2)
     frame_rotation: jax.Array = leaf(3)
     frame_position: jax.Array = leaf(2)
     mass: jax.Array = leaf(2)
@@ -64,11 +65,12 @@ def segments(robot: Robot, plan: Plan) -> Segments:
     rotation = fixed.rotation
     position = fixed.position + jnp.einsum("sij,sj->si", rotation, anchors)
 
-    hinges = plan.of_type(JointType.HINGE)
-    base, along = arrange(rotation, hinges), arrange(axis, hinges)
-    parallel = along[:, :, None] * along[:, None, :]
-    eye = jnp.eye(3, dtype=dtype)
-    turn = jax.vmap(lie.skew)(along) if hinges else jnp.zeros((0, 3, 3), dtype)
+    def of_type(kind: JointType) -> jax.Array:
+        return jnp.asarray([[[joint.type is kind]] for joint in joints], dtype).reshape(-1, 1, 1)
+
+    hinge, slide, eye = of_type(JointType.HINGE), of_type(JointType.SLIDE), jnp.eye(3, dtype=dtype)
+    parallel = axis[:, :, None] * axis[:, None, :]
+    turn = jax.vmap(lie.skew)(axis) if joints else jnp.zeros((0, 3, 3), dtype)
 
     carriers = [WORLD if s == WORLD else plan.joints[s] for s in plan.frame_segments]
     frame_paths = [_bodies_between(plan, topology.frame_body(f), c) for f, c in zip(plan.frames, carriers, strict=True)]
@@ -81,9 +83,10 @@ def segments(robot: Robot, plan: Plan) -> Segments:
         position=position,
         axis=axis,
         reference=robot.q_reference[np.array([j.q_index for j in joints], int)],
-        hinge_fixed=base @ parallel,
-        hinge_cosine=base @ (eye - parallel),
-        hinge_sine=base @ turn,
+        fixed=rotation @ (hinge * parallel + (1 - hinge) * eye),
+        cosine=hinge * (rotation @ (eye - parallel)),
+        sine=hinge * (rotation @ turn),
+        slide=slide[:, 0] * jnp.einsum("sij,sj->si", rotation, axis),
         frame_rotation=jnp.einsum("fij,fjk->fik", frames.rotation, offset_rotation),
         frame_position=frames.position + jnp.einsum("fij,fj->fi", frames.rotation, offset_position),
         mass=mass,
