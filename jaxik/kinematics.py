@@ -18,6 +18,7 @@ from jaxik.pytree import leaf, pytree
 from jaxik.robot.plan import WORLD, Plan
 from jaxik.robot.topology import Frame, JointType
 from jaxik.segments import Segments
+from jaxik.trigonometry import sine_cosine
 
 
 @pytree
@@ -209,7 +210,8 @@ def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4))
         fixed = _with_rows(fixed, free, turned)
         position = _with_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
-    return _Local(fixed, constants.cosine, constants.sine, jnp.cos(coordinate), jnp.sin(coordinate), position)
+    sines, cosines = sine_cosine(coordinate)
+    return _Local(fixed, constants.cosine, constants.sine, cosines, sines, position)
 
 
 def _with_rows(x: jax.Array, places: tuple[int, ...], rows: jax.Array) -> jax.Array:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
     {"errors", "pytree", "status"},
-    {"lie", "linalg", "lane_rules", "lanes", "batching"},
+    {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "segments", "kinematics"},
     {"tasks", "limits"},
     {"problem", "qp"},
