@@ -199,7 +199,10 @@ def test_what_is_no_problem_is_refused(changes: dict[str, Any], message: str) ->
     [
         (lambda: ConfigurationLimit(gain=0.0), r"gain is in \(0, 1\], not 0\.0"),
         (lambda: ConfigurationLimit(gain=np.array([0.5, 2.0])), r"gain is in \(0, 1\], not"),
-        (lambda: ConfigurationLimit(margin=-0.1), "margin is a finite distance to keep from the limits, not negative: -0.1"),
+        (
+            lambda: ConfigurationLimit(margin=-0.1),
+            "margin is a finite distance to keep from the limits, not negative: -0.1",
+        ),
         (lambda: ConfigurationLimit(margin=np.array([0.1, -1])), "margin is a finite distance to keep"),
         (lambda: jaxik.solve("panda"), r"problem is a jaxik\.Problem, not str"),
         (lambda: jaxik.solve(planar_problem(), np.zeros(3)), r"q0 has shape \(\*batch, nq\) with nq = 2, not \(3,\)"),
