@@ -25,7 +25,7 @@ class Segments:
     With S segments, F frames and C subtrees:
 
     Attributes:
-      rotation (S, 3, 3), position (S, 3): from the parent segment to the joint's anchor, at zero joint motion.
+      position (S, 3): from the parent segment to the joint's anchor, at zero joint motion.
       axis (S, 3): joint axis in the segment.
       reference (S,): joint coordinate at which the joint's motion is zero; hinges and slides.
       fixed, cosine, sine (S, 3, 3): the local rotation is their sum weighted by 1, cos, sin of a hinge's angle.
@@ -36,7 +36,6 @@ class Segments:
     """
 
     plan: Plan = static()
-    rotation: jax.Array = leaf(3)
     position: jax.Array = leaf(2)
     axis: jax.Array = leaf(2)
     reference: jax.Array = leaf(1)
@@ -79,7 +78,6 @@ def segments(robot: Robot, plan: Plan) -> Segments:
     mass, moment = _masses(robot, plan)
     return Segments(
         plan=plan,
-        rotation=rotation,
         position=position,
         axis=axis,
         reference=robot.q_reference[np.array([j.q_index for j in joints], int)],

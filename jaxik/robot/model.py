@@ -85,11 +85,7 @@ class Robot:
     @property
     def frame_names(self) -> dict[str, tuple[str, ...]]:
         """Names of all frames, by kind."""
-        return {
-            "site": tuple(n for n, _ in self.topology.sites if n),
-            "body": self.topology.body_names,
-            "geom": tuple(n for n, _ in self.topology.geoms if n),
-        }
+        return {kind: tuple(n for n, _ in frames if n) for kind, frames in self.topology.carriers.items()}
 
     def frame(self, name: str | Frame, kind: str | None = None) -> Frame:
         """The site, body or geom of that name; `kind` says which where a name is ambiguous.

@@ -157,30 +157,38 @@ class Topology:
             raise unknown_name("joint", name, self.joint_names)
         return self.joint_names.index(name)
 
+    @functools.cached_property
+    def carriers(self) -> dict[str, tuple[tuple[str, int], ...]]:
+        """For each kind of frame, name and body of every frame."""
+        return {
+            "site": self.sites,
+            "body": tuple((name, body) for body, name in enumerate(self.body_names)),
+            "geom": self.geoms,
+        }
+
     def frame_body(self, frame: Frame) -> int:
         """The body that carries `frame`."""
-        table = {
-            "body": range(len(self.body_names)),
-            "site": [body for _, body in self.sites],
-            "geom": [body for _, body in self.geoms],
-        }
-        if frame.kind not in table:
-            raise JaxikError(f"a frame's kind is 'body', 'site' or 'geom', not {frame.kind!r}")
-        bodies = table[frame.kind]
-        if not 0 <= frame.index < len(bodies):
-            raise JaxikError(f"{frame.kind} index {frame.index} is out of range: {self.name} has {len(bodies)}")
-        return bodies[frame.index]
+        return self._carrier(frame)[1]
 
     def check_frame(self, frame: Frame) -> None:
         """Raise a JaxikError if `frame` is not one of this topology, but of another robot."""
-        self.frame_body(frame)
-        names = {"body": self.body_names, "site": [n for n, _ in self.sites], "geom": [n for n, _ in self.geoms]}
-        here = names[frame.kind][frame.index]
+        here, _ = self._carrier(frame)
         if frame.name and frame.name != here:
             raise JaxikError(
                 f"frame {frame.name!r} is of another robot: {frame.kind} {frame.index} of {self.name} is {here!r}; "
                 f"take robot.frame({frame.name!r}) of this one"
             )
+
+    def _carrier(self, frame: Frame) -> tuple[str, int]:
+        frames = self._of_kind(frame.kind)
+        if not 0 <= frame.index < len(frames):
+            raise JaxikError(f"{frame.kind} index {frame.index} is out of range: {self.name} has {len(frames)}")
+        return frames[frame.index]
+
+    def _of_kind(self, kind: str) -> tuple[tuple[str, int], ...]:
+        if kind not in self.carriers:
+            raise JaxikError(f"a frame's kind is 'body', 'site' or 'geom', not {kind!r}")
+        return self.carriers[kind]
 
     def frame(self, name: str, kind: str | None = None) -> Frame:
         """The frame of that name; sites are meant before bodies and bodies before geoms only where `kind` says so.
@@ -189,14 +197,8 @@ class Topology:
           UnknownNameError: if there is none; lists the near names.
           JaxikError: if the name is ambiguous and `kind` is not given.
         """
-        names = {
-            "site": [n for n, _ in self.sites],
-            "body": list(self.body_names),
-            "geom": [n for n, _ in self.geoms],
-        }
-        if kind is not None and kind not in names:
-            raise JaxikError(f"a frame's kind is 'body', 'site' or 'geom', not {kind!r}")
-        kinds = [kind] if kind is not None else list(names)
+        kinds = list(self.carriers) if kind is None else [kind]
+        names = {k: [n for n, _ in self._of_kind(k)] for k in kinds}
         found = [Frame(k, names[k].index(name), name) for k in kinds if name and name in names[k]]
         if not found:
             raise unknown_name(kind or "frame", name, [n for k in kinds for n in names[k] if n])
