@@ -277,4 +277,4 @@ def test_command_runs_as_a_module_without_noise(folder: Path) -> None:
         env=os.environ | {"PYTHONPATH": str(Path(jaxik.__file__).parents[1])},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1].startswith("panda")
+    assert done.stdout.splitlines()[1].startswith(jaxik.bundled_robots()[0])

@@ -22,13 +22,15 @@ WIDTH = 120  # where the width of the terminal is not known
 
 
 def run_robots(arguments: argparse.Namespace) -> int:
-    """List the bundled robots, a line each."""
+    """List the bundled robots, a line each; `jaxik info` has the sites that do not fit."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
-    for title in ("robot", "degrees of freedom", "sites"):
-        table.add_column(title, justify="right" if title.startswith("degrees") else "left", overflow="fold")
+    table.add_column("robot", no_wrap=True)
+    table.add_column("degrees of freedom", justify="right", no_wrap=True)
+    table.add_column("sites")  # free to wrap, so that it is the one that gives way; its texts then do not
     for name in bundled_names():
         robot = load_robot(name)
-        table.add_row(Text(name, "bold"), str(robot.nv), Text(", ".join(robot.frame_names["site"])))
+        sites = Text(", ".join(robot.frame_names["site"]), no_wrap=True, overflow="ellipsis")
+        table.add_row(Text(name, "bold"), str(robot.nv), sites)
     _console().print(table)
     return 0
 
