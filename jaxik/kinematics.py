@@ -172,11 +172,13 @@ def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> 
         carriers = [len(constants.plan.joints) if s == WORLD else s for s in carriers]
         rotations = jnp.concatenate([rotations, jnp.eye(3, dtype=positions.dtype)[None]])
         positions = jnp.concatenate([positions, jnp.zeros((1, 3), positions.dtype)])
-    base = arrange(rotations, carriers)
-    return (
-        jnp.einsum("fij,fjk->fik", base, constants.frame_rotation),
-        arrange(positions, carriers) + jnp.einsum("fij,fj->fi", base, constants.frame_position),
-    )
+    # One product of four terms is a loop for `lanes`: it goes to memory, and no consumer computes it again.
+    dtype = positions.dtype
+    base = jnp.concatenate([arrange(rotations, carriers), arrange(positions, carriers)[:, :, None]], axis=2)
+    offset = jnp.concatenate([constants.frame_rotation, constants.frame_position[:, :, None]], axis=2)
+    last = jnp.broadcast_to(jnp.asarray([[0, 0, 0, 1]], dtype), (len(carriers), 1, 4))
+    frames = jnp.einsum("fij,fjk->fik", base, jnp.concatenate([offset, last], axis=1))
+    return frames[:, :, :3], frames[:, :, 3]
 
 
 class _Local(NamedTuple):

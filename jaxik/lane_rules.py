@@ -143,25 +143,35 @@ def _scatter(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
 def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     """A contraction as multiply-and-add: exact float32 on every device, and no library call per matrix."""
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
-    lhs, rhs = (x.value if x.mapped else jnp.asarray(x.value)[..., None] for x in inputs)
     dtype = eqn.outvars[0].aval.dtype
-    lhs_free = [i for i in range(lhs.ndim - 1) if i not in (*lhs_contract, *lhs_batch)]
-    rhs_free = [i for i in range(rhs.ndim - 1) if i not in (*rhs_contract, *rhs_batch)]
-    lhs = lax.transpose(lhs, (*lhs_contract, *lhs_batch, *lhs_free, lhs.ndim - 1))
-    rhs = lax.transpose(rhs, (*rhs_contract, *rhs_batch, *rhs_free, rhs.ndim - 1))
-    lhs, rhs = lhs.astype(dtype), rhs.astype(dtype)
-    contract, batch = len(lhs_contract), len(lhs_batch)
-    terms = int(np.prod(lhs.shape[:contract]))
-    lhs = lhs.reshape(terms, *lhs.shape[contract:-1], *(1,) * len(rhs_free), lhs.shape[-1])
-    shared, own = rhs.shape[contract : contract + batch], rhs.shape[contract + batch :]
-    rhs = rhs.reshape(terms, *shared, *(1,) * len(lhs_free), *own)
-    if 0 < terms <= UNROLLED_TERMS:
-        total = lhs[0] * rhs[0]
-        for k in range(1, terms):
-            total = total + lhs[k] * rhs[k]
-    else:
-        start = jnp.zeros(np.broadcast_shapes(lhs.shape[1:], rhs.shape[1:]), dtype)
-        total, _ = lax.scan(lambda acc, term: (acc + term[0] * term[1], None), start, (lhs, rhs))
+    values = [x.value if x.mapped else jnp.asarray(x.value)[..., None] for x in inputs]
+    lhs, rhs = (x.astype(dtype) for x in values)
+    terms = int(np.prod([lhs.shape[i] for i in lhs_contract]))
+    free = [lhs.ndim - 1 - len(lhs_contract) - len(lhs_batch), rhs.ndim - 1 - len(rhs_contract) - len(rhs_batch)]
+
+    def factor(x: jax.Array, contract: Sequence[int], batch: Sequence[int], k: Any) -> jax.Array:
+        """Term k of `x`: its batch axes, its free axes, its lanes."""
+        rest = [i for i in range(x.ndim - 1) if i not in (*contract, *batch)]
+        shape = [x.shape[i] for i in (*batch, *rest, x.ndim - 1)]
+        for axis in reversed(contract):
+            digit, k = (k, 0) if axis == contract[0] else (k % x.shape[axis], k // x.shape[axis])
+            take = lax.index_in_dim if isinstance(digit, int) else lax.dynamic_index_in_dim
+            x = take(x, digit, axis)
+        return lax.transpose(x, (*batch, *rest, x.ndim - 1, *contract)).reshape(shape)
+
+    def product(k: Any) -> jax.Array:
+        left, right = factor(lhs, lhs_contract, lhs_batch, k), factor(rhs, rhs_contract, rhs_batch, k)
+        batch = len(lhs_batch)
+        left = lax.expand_dims(left, range(left.ndim - 1, left.ndim - 1 + free[1]))
+        return left * lax.expand_dims(right, range(batch, batch + free[0]))
+
+    total = jnp.zeros((*eqn.outvars[0].aval.shape, size), dtype)
+    if not terms:
+        return [Lane(total, True)]
+    if terms <= UNROLLED_TERMS:
+        return [Lane(sum((product(k) for k in range(1, terms)), product(0)), True)]
+    # Each turn takes its term where it stands: handed over as the inputs of a scan, both factors were copied first.
+    total = lax.fori_loop(0, terms, lambda k, total: total + product(k), total)
     return [Lane(total, True)]
 
 

@@ -10,7 +10,7 @@ value. Primitives without a rule of their own go through `jax.vmap`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,25 @@ from jax.extend import core as jex_core
 from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
 
 
-def lanes(function: Callable[..., Any], mapped: Any, size: int) -> Callable[..., Any]:
+class PerElement:
+    """A function of one element, traced once for all numbers of lanes."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        """Of a function that takes and returns pytrees of arrays."""
+        self._function = function
+        self._traces: dict[Any, tuple[jex_core.ClosedJaxpr, Any]] = {}
+
+    def trace(self, treedef: Any, leaves: Sequence[jax.ShapeDtypeStruct]) -> tuple[jex_core.ClosedJaxpr, Any]:
+        """The jaxpr for arguments of these shapes, and the structure of what it returns."""
+        key = treedef, tuple((x.shape, x.dtype) for x in leaves)
+        if key not in self._traces:
+            flat = jax.make_jaxpr(lambda *xs: self._function(*jax.tree.unflatten(treedef, xs)), return_shape=True)
+            closed, shape = flat(*leaves)
+            self._traces[key] = closed, jax.tree.structure(shape)
+        return self._traces[key]
+
+
+def lanes(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> Callable[..., Any]:
     """Map `function` over the last axis of its arguments.
 
     Args:
@@ -32,20 +50,24 @@ def lanes(function: Callable[..., Any], mapped: Any, size: int) -> Callable[...,
     Returns:
       A function of the same arguments, mapped leaves with the lane axis last; every output leaf carries a lane axis.
     """
+    element = function if isinstance(function, PerElement) else PerElement(function)
     return lambda *args: jax.tree.map(
-        lambda out: with_lanes(out, size), _mapped(function, mapped, size, args), is_leaf=_is_lane
+        lambda out: with_lanes(out, size), _mapped(element, mapped, size, args), is_leaf=_is_lane
     )
 
 
-def lanes_where_needed(function: Callable[..., Any], mapped: Any, size: int) -> Callable[..., tuple[Any, Any]]:
+def lanes_where_needed(
+    function: Callable[..., Any] | PerElement, mapped: Any, size: int
+) -> Callable[..., tuple[Any, Any]]:
     """Like `lanes`, but outputs that do not depend on a mapped argument stay without a lane axis.
 
     Returns:
       A function that gives the outputs, and a pytree of bool of their structure: which of them carry a lane axis.
     """
+    element = function if isinstance(function, PerElement) else PerElement(function)
 
     def partly(*args: Any) -> tuple[Any, Any]:
-        out = _mapped(function, mapped, size, args)
+        out = _mapped(element, mapped, size, args)
         values = jax.tree.map(lambda x: jnp.asarray(x.value), out, is_leaf=_is_lane)
         return values, jax.tree.map(lambda x: x.mapped, out, is_leaf=_is_lane)
 
@@ -56,14 +78,13 @@ def _is_lane(x: Any) -> bool:
     return isinstance(x, Lane)
 
 
-def _mapped(function: Callable[..., Any], mapped: Any, size: int, args: tuple[Any, ...]) -> Any:
+def _mapped(element: PerElement, mapped: Any, size: int, args: tuple[Any, ...]) -> Any:
     leaves, treedef = jax.tree.flatten(args)
     flags = jax.tree.leaves(_broadcast_prefix(mapped, args))
-    element = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
-    trace = jax.make_jaxpr(lambda *xs: function(*jax.tree.unflatten(treedef, xs)), return_shape=True)
-    closed, shape = trace(*element)
+    shapes = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
+    closed, structure = element.trace(treedef, shapes)
     outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size)
-    return jax.tree.unflatten(jax.tree.structure(shape), outputs)
+    return jax.tree.unflatten(structure, outputs)
 
 
 def _broadcast_prefix(prefix: Any, tree: Any) -> Any:
@@ -75,9 +96,17 @@ def _element_shape(x: Any, mapped: bool) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape[:-1] if mapped else shape, jnp.result_type(x))
 
 
-def _evaluate(closed: jex_core.ClosedJaxpr, args: Sequence[Lane], size: int) -> list[Lane]:
+def _evaluate(
+    closed: jex_core.ClosedJaxpr, args: Sequence[Lane], size: int, known: "dict[Any, _Known] | None" = None
+) -> list[Lane]:
+    """Evaluate a jaxpr; what was computed before, also in a call around this one, is not computed again.
+
+    Tasks ask for residual, Jacobian and error one by one, which share most of their work: a third of the equations of
+    a step are repetitions, which would cost time at every stage of compilation.
+    """
     jaxpr = closed.jaxpr
     env: dict[Any, Lane] = {}
+    known = {} if known is None else known
 
     def read(atom: Any) -> Lane:
         return Lane(atom.val, False) if isinstance(atom, jex_core.Literal) else env[atom]
@@ -88,16 +117,45 @@ def _evaluate(closed: jex_core.ClosedJaxpr, args: Sequence[Lane], size: int) -> 
         env[var] = arg
     for eqn in jaxpr.eqns:
         inputs = [read(atom) for atom in eqn.invars]
-        for var, out in zip(eqn.outvars, _apply(eqn, inputs, size), strict=True):
+        key = _identity(eqn, inputs)
+        if key not in known:
+            known[key] = _Known(eqn, inputs, _apply(eqn, inputs, size, known))
+        for var, out in zip(eqn.outvars, known[key].outputs, strict=True):
             env[var] = out
     return [read(atom) for atom in jaxpr.outvars]
 
 
-def _apply(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+class _Known(NamedTuple):
+    """What was evaluated. Equation and inputs are kept alive, so that their identities stay their own."""
+
+    eqn: Any
+    inputs: list[Lane]
+    outputs: list[Lane]
+
+
+def _identity(eqn: Any, inputs: list[Lane]) -> Any:
+    """Equal for equations that compute the same; of parameters that cannot be compared, the same object is."""
+    params = tuple((name, _comparable(eqn.params[name])) for name in sorted(eqn.params))
+    return eqn.primitive, params, tuple((_comparable_value(x.value), x.mapped) for x in inputs)
+
+
+def _comparable(param: Any) -> Any:
+    if isinstance(param, tuple):
+        return tuple(map(_comparable, param))
+    return repr(param) if isinstance(param, int | float | str | bool | None) else str(id(param))
+
+
+def _comparable_value(value: Any) -> Any:
+    if np.ndim(value) == 0 and isinstance(value, np.ndarray | np.generic | int | float | bool):
+        return type(value), np.asarray(value).dtype.str, np.asarray(value).tobytes()
+    return id(value)
+
+
+def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:
     name = eqn.primitive.name
     inner = _inlined(eqn)
     if inner is not None:
-        return _evaluate(inner, inputs, size)
+        return _evaluate(inner, inputs, size, known)
     if not any(x.mapped for x in inputs):
         return [Lane(x, False) for x in bind(eqn, eqn.params, [x.value for x in inputs])]
     if name in ELEMENTWISE:

@@ -68,14 +68,10 @@ def normalized(q: jax.Array) -> jax.Array:
 
 def quaternion_to_matrix(q: jax.Array) -> jax.Array:
     """Rotation matrix (3, 3) of a quaternion (4,) wxyz, normalised first."""
-    w, x, y, z = normalized(q)
-    return jnp.stack(
-        [
-            1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y),
-            2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x),
-            2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y),
-        ]
-    ).reshape(3, 3)  # fmt: skip
+    unit = normalized(q)
+    w, v = unit[0], unit[1:]
+    eye = jnp.eye(3, dtype=q.dtype)
+    return (w * w - jnp.sum(v * v)) * eye + 2 * (v[:, None] * v + w * skew(v))
 
 
 def matrix_to_quaternion(r: jax.Array) -> jax.Array:

@@ -110,12 +110,10 @@ class Rows(NamedTuple):
 
     Attributes:
       residual (m,), jacobian (m, nv): weighted with the costs; columns of masked degrees of freedom are zero.
-      met: whether every task that has a tolerance meets it.
     """
 
     residual: jax.Array
     jacobian: jax.Array
-    met: jax.Array
 
 
 def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
@@ -138,7 +136,7 @@ def rows(prepared: Prepared, kin: Kinematics) -> Rows:
     jacobian = jnp.concatenate(jacobians)
     if prepared.problem.dof_mask is not None:
         jacobian = jacobian * prepared.problem.dof_mask.astype(jacobian.dtype)
-    return Rows(jnp.concatenate(residuals), jacobian, met(prepared, errors(prepared, kin)))
+    return Rows(jnp.concatenate(residuals), jacobian)
 
 
 class Bowl(NamedTuple):
@@ -147,13 +145,11 @@ class Bowl(NamedTuple):
     Attributes:
       cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`; zero for masked degrees of
         freedom.
-      met: whether every task that has a tolerance meets it.
     """
 
     cost: jax.Array
     gradient: jax.Array
     hessian: jax.Array
-    met: jax.Array
 
 
 def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
@@ -169,7 +165,7 @@ def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
     if prepared.problem.dof_mask is not None:
         mask = prepared.problem.dof_mask.astype(dtype)
         gradient, hessian = mask * gradient, mask[:, None] * hessian * mask
-    return Bowl(cost, gradient, hessian, met(prepared, errors(prepared, kin)))
+    return Bowl(cost, gradient, hessian)
 
 
 def _pairs(a: Any, b: Any) -> list[tuple[jax.Array, jax.Array]]:

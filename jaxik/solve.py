@@ -160,6 +160,7 @@ class _Result(NamedTuple):
 
     q: jax.Array
     cost: jax.Array
+    errors: Any
     size: jax.Array
     met: jax.Array
     crawling: jax.Array
@@ -177,16 +178,19 @@ def _prepare(problem: Problem, q0: jax.Array, options: SolveOptions) -> _Context
 def _start(context: _Context) -> _Result:
     no = jnp.zeros((), bool)
     infinite = jnp.full((), jnp.inf, context.q.dtype)
-    return _Result(context.q, infinite, infinite, no, no, no, jnp.zeros((), jnp.int32))
+    shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
+    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+    return _Result(context.q, infinite, unknown, infinite, no, no, no, jnp.zeros((), jnp.int32))
 
 
 def _result(state: levenberg_marquardt.State) -> _Result:
-    return _Result(state.q, state.cost, state.size, state.met, state.crawling, state.stationary, state.iterations)
+    return _Result(
+        state.q, state.cost, state.errors, state.size, state.met, state.crawling, state.stationary, state.iterations
+    )
 
 
 def _answer(context: _Context, result: _Result) -> Solution:
-    prepared = context.prepared
-    residuals = errors(prepared, evaluate(prepared, result.q))
+    prepared, residuals = context.prepared, result.errors
     settled = result.met if has_tolerances(prepared.problem) else result.stationary
     status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
     status = jnp.where(settled & met(prepared, residuals), Status.CONVERGED, status)
@@ -209,7 +213,7 @@ SOLVE = Method(
         Phase(
             wants=lambda result: result.iterations == 0,
             init=lambda context, result: levenberg_marquardt.start_gauss_newton(
-                context.prepared, result.q, context.options.initial_damping
+                context.prepared, result.q, result.errors, context.options.initial_damping
             ),
             step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
             ended=lambda state: state.ended | state.crawling,
@@ -218,7 +222,7 @@ SOLVE = Method(
         Phase(
             wants=lambda result: result.crawling,
             init=lambda context, result: levenberg_marquardt.start_newton(
-                context.prepared, result.q, result.iterations
+                context.prepared, result.q, result.errors, result.iterations
             ),
             step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
             ended=lambda state: state.ended,

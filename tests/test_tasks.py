@@ -15,7 +15,7 @@ import jaxik
 from jaxik import FrameTask, Problem, kinematics
 from jaxik.kinematics import Kinematics
 from jaxik.manifold import integrate
-from jaxik.problem import Prepared, bowl, evaluate, prepare, rows
+from jaxik.problem import Prepared, bowl, errors, evaluate, met, prepare
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.robot.topology import Frame, JointType
@@ -262,8 +262,8 @@ def test_tolerances_are_of_distances_over_the_rows_that_count() -> None:
         prepared(robot, FrameTask(frame, pose(w, x), position_tolerance=1e-3, orientation_tolerance=1e-2, **options))
         for x, w, options, _ in MEETING
     ]
-    met = jax.jit(lambda q: jnp.stack([rows(p, evaluate(p, q)).met for p in problems]))(robot.q_home)
-    for got, (x, w, options, want) in zip(met, MEETING, strict=True):
+    each = jax.jit(lambda q: jnp.stack([met(p, errors(p, evaluate(p, q))) for p in problems]))(robot.q_home)
+    for got, (x, w, options, want) in zip(each, MEETING, strict=True):
         assert got == want, (x, w, options)
 
 

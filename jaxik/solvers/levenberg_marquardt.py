@@ -15,7 +15,7 @@ from jaxik.errors import JaxikError
 from jaxik.limits.configuration import Box, box, coordinate_range, from_box, to_box
 from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
-from jaxik.problem import Bowl, Prepared, Rows, bowl, evaluate, has_tolerances, rows
+from jaxik.problem import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, rows
 from jaxik.pytree import leaf, pytree, set_fields
 
 # Damping follows the cost (damping *= new / old), within these, where the model holds: quadratic in the end.
@@ -77,8 +77,8 @@ class State(NamedTuple):
     """One element between two steps.
 
     Attributes:
-      q (nq,), model, cost (): the best configuration so far, expanded to first (`Rows`) or second (`Bowl`) order; the
-        cost is infinite before the first evaluation.
+      q (nq,), model, cost (), errors: the best configuration so far, expanded to first (`Rows`) or second (`Bowl`)
+        order, and what each task reports there; the cost is infinite before the first evaluation.
       damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed, of Newton the last undamped one [rad or m].
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
@@ -89,6 +89,7 @@ class State(NamedTuple):
     q: jax.Array
     model: Any
     cost: jax.Array
+    errors: Any
     damping: jax.Array
     size: jax.Array
     met: jax.Array
@@ -99,11 +100,12 @@ class State(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A configuration (nq,) that was evaluated: its model, cost, and whether it meets every tolerance."""
+    """A configuration (nq,) that was evaluated: model, cost, what tasks report, whether it meets every tolerance."""
 
     q: jax.Array
     model: Any
     cost: jax.Array
+    errors: Any
     met: jax.Array
 
 
@@ -121,24 +123,30 @@ class Step(NamedTuple):
     convex: jax.Array
 
 
-def start_gauss_newton(prepared: Prepared, q: jax.Array, damping: jax.Array) -> State:
+def start_gauss_newton(prepared: Prepared, q: jax.Array, errors: Any, damping: jax.Array) -> State:
     """Before the first step of Gauss-Newton from `q` (nq,)."""
-    return _start(_try_slopes, prepared, q, damping, jnp.zeros((), jnp.int32))
+    return _start(jax.eval_shape(rows, prepared, _kinematics_of(prepared, q)), q, errors, damping, jnp.int32(0))
 
 
-def start_newton(prepared: Prepared, q: jax.Array, iterations: jax.Array) -> State:
+def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array) -> State:
     """Before the first Newton step from `q` (nq,), after some iterations of Gauss-Newton."""
-    return _start(_try_bowl, prepared, q, jnp.asarray(_least_damping(q.dtype), q.dtype), iterations)
+    nv, dtype = prepared.robot.nv, q.dtype
+    shape = Bowl(*(jax.ShapeDtypeStruct(s, dtype) for s in ((), (nv,), (nv, nv))))
+    return _start(shape, q, errors, jnp.asarray(_least_damping(dtype), dtype), iterations)
 
 
-def _start(evaluate: Any, prepared: Prepared, q: jax.Array, damping: jax.Array, iterations: jax.Array) -> State:
+def _kinematics_of(prepared: Prepared, q: jax.Array) -> Any:
+    return jax.eval_shape(evaluate, prepared, q)
+
+
+def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations: jax.Array) -> State:
     """A state that has evaluated nothing: its model is flat, so that the first trial point is `q` itself."""
-    shape = jax.eval_shape(lambda: evaluate(prepared, q).model)
     no = jnp.zeros((), bool)
     return State(
         q=q,
         model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape),
         cost=jnp.full((), jnp.inf, q.dtype),
+        errors=errors,
         damping=damping,
         size=jnp.full((), jnp.inf, q.dtype),
         met=no,
@@ -208,13 +216,15 @@ def _reached(prepared: Prepared, q: jax.Array, limits: Box, proposed: Step) -> j
 
 
 def _try_slopes(prepared: Prepared, q: jax.Array) -> Trial:
-    model = rows(prepared, evaluate(prepared, q))
-    return Trial(q, model, 0.5 * jnp.sum(model.residual * model.residual), model.met)
+    kin = evaluate(prepared, q)
+    model, found = rows(prepared, kin), errors(prepared, kin)
+    return Trial(q, model, 0.5 * jnp.sum(model.residual * model.residual), found, met(prepared, found))
 
 
 def _try_bowl(prepared: Prepared, q: jax.Array) -> Trial:
-    model = bowl(prepared, evaluate(prepared, q))
-    return Trial(q, model, model.cost, model.met)
+    kin = evaluate(prepared, q)
+    model, found = bowl(prepared, kin), errors(prepared, kin)
+    return Trial(q, model, model.cost, found, met(prepared, found))
 
 
 def _moved(
@@ -230,19 +240,24 @@ def _moved(
     first, polishing = jnp.isinf(state.cost), state.met
     accepted = accepted & jnp.isfinite(trial.cost)
     iterations = state.iterations + jnp.where(first | polishing, 0, 1).astype(jnp.int32)
-    met = jnp.where(accepted, trial.met & has_tolerances(prepared.problem), state.met)
+    reached = jnp.where(accepted, trial.met & has_tolerances(prepared.problem), state.met)
+
+    def better(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
+
     # An undamped step is proportional to the residual that it removes: what is left of that gives the step still left.
     left = jnp.where(polishing & accepted, jnp.sqrt(trial.cost / jnp.where(polishing, state.cost, 1)), 1)
     return State(
         q=jnp.where(accepted, trial.q, state.q),
-        model=jax.tree.map(lambda new, old: jnp.where(accepted, new, old), trial.model, state.model),
+        model=better(trial.model, state.model),
         cost=jnp.where(accepted, trial.cost, state.cost),
+        errors=better(trial.errors, state.errors),
         damping=jnp.where(first, state.damping, jnp.clip(damping, _least_damping(state.cost.dtype), MAX_DAMPING)),
         size=jnp.where(first, jnp.inf, left * jnp.max(jnp.abs(proposed.displacement))),
-        met=met,
+        met=reached,
         crawling=state.crawling,
         stationary=state.stationary,
-        ended=polishing | ((iterations >= options.max_steps) & ~met) | (first & ~accepted),
+        ended=polishing | ((iterations >= options.max_steps) & ~reached) | (first & ~accepted),
         iterations=iterations,
     )
 

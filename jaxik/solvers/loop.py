@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.lanes import lanes, lanes_where_needed
+from jaxik.lanes import PerElement, lanes, lanes_where_needed
 
 # Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, a step's
 # data no longer fits the L2 cache: 1.44, 1.57, 1.61 and 1.44 M Panda steps/s at 128, 256, 512 and 1024 on one core.
@@ -76,15 +76,19 @@ class _Elements:
     Attributes:
       count: N.
       differs: for each leaf of the context, whether it differs from element to element.
+      one: shapes of one element's context.
     """
 
     def __init__(self, method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> None:
         self.count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
         self._leaves, self._mapped = leaves, mapped
-        self._prepare = lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves))
+        self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
         context, differs = self._load(jnp.arange(WIDTH))
         self._shared, self._structure = jax.tree.flatten(context)
         self.differs = jax.tree.unflatten(self._structure, differs)
+        self.one = jax.tree.map(
+            lambda x, d: jax.ShapeDtypeStruct(x.shape[:-1] if d else x.shape, x.dtype), context, self.differs
+        )
 
     def _load(self, which: jax.Array) -> tuple[Any, list[bool]]:
         rows = self.clipped(which)
@@ -126,10 +130,14 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
         answers = jax.eval_shape(lambda: stream(method, one, mapped, treedef))
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape[1:]), x.dtype), answers)
     elements = _Elements(method, leaves, mapped, treedef)
-    results = _blockwise(elements, lanes(method.start, (elements.differs,), WIDTH))
+    packing = _Packing(jax.eval_shape(method.start, elements.one))
+    start = lanes(lambda context: packing.pack(method.start(context)), (elements.differs,), WIDTH)
+    results = _blockwise(elements, start)
     for phase in method.phases:
-        results = _stream_phase(phase, elements, results)
-    answer = lanes(method.answer, (elements.differs, True), WIDTH)
+        results = _stream_phase(phase, elements, packing, results)
+    answer = lanes(
+        lambda context, packed: method.answer(context, packing.unpack(packed)), (elements.differs, True), WIDTH
+    )
     return _blockwise(elements, answer, results)
 
 
@@ -149,13 +157,39 @@ def _lanes_of(results: Any, which: jax.Array) -> Any:
     return jax.tree.map(lambda x: jnp.moveaxis(x[which], 0, -1), results)
 
 
-def _stream_phase(phase: Phase, elements: _Elements, results: Any) -> Any:
+class _Packing:
+    """Results as one vector of numbers and one of counts and flags: two arrays to gather and scatter, not a dozen."""
+
+    def __init__(self, shapes: Any) -> None:
+        leaves, self._structure = jax.tree.flatten(shapes)
+        self._leaves = leaves
+        self._number = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
+
+    def pack(self, result: Any) -> tuple[jax.Array, jax.Array]:
+        leaves = list(zip(jax.tree.leaves(result), self._number, strict=True))
+        numbers = [jnp.ravel(x) for x, number in leaves if number]
+        counts = [jnp.ravel(x).astype(jnp.int32) for x, number in leaves if not number]
+        return jnp.concatenate(numbers), jnp.concatenate(counts)
+
+    def unpack(self, packed: tuple[jax.Array, jax.Array]) -> Any:
+        places, leaves = [0, 0], []
+        for x, number in zip(self._leaves, self._number, strict=True):
+            kind = 0 if number else 1
+            end = places[kind] + x.size
+            leaves.append(packed[kind][places[kind] : end].reshape(x.shape).astype(x.dtype))
+            places[kind] = end
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any) -> Any:
     count = elements.count
-    wanted = jax.vmap(phase.wants)(results)
+    wanted = jax.vmap(lambda packed: phase.wants(packing.unpack(packed)))(results)
     order, total = jnp.argsort(~wanted), jnp.sum(wanted)
-    init = lanes(phase.init, (elements.differs, True), phase.width)
+    init = lanes(
+        lambda context, packed: phase.init(context, packing.unpack(packed)), (elements.differs, True), phase.width
+    )
     step = lanes(phase.step, (elements.differs, True), phase.width)
-    look = lanes(lambda state: (phase.ended(state), phase.result(state)), (True,), phase.width)
+    look = lanes(lambda state: (phase.ended(state), packing.pack(phase.result(state))), (True,), phase.width)
 
     def take(turns: jax.Array) -> tuple[list[jax.Array], Any]:
         """Contexts and first states of the elements whose turn it is."""
