@@ -10,25 +10,60 @@ from jaxik.robot.names import bundled_names as bundled_robots
 from jaxik.robot.topology import Frame
 from jaxik.solve import Solution, SolveOptions, solve
 from jaxik.status import Status
+from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
+from jaxik.tasks.com import ComTask
+from jaxik.tasks.coupling import JointCouplingTask
+from jaxik.tasks.damping import DampingTask
+from jaxik.tasks.equality import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
+from jaxik.tasks.holonomic import LinearHolonomicTask
+from jaxik.tasks.joint_velocity import JointVelocityTask
+from jaxik.tasks.kinetic_energy import KineticEnergyTask
+from jaxik.tasks.look_at import LookAtTask
+from jaxik.tasks.low_acceleration import LowAccelerationTask
+from jaxik.tasks.manipulability import ManipulabilityTask
+from jaxik.tasks.objective import Objective
+from jaxik.tasks.omniwheel import OmniwheelTask
+from jaxik.tasks.posture import PostureTask
+from jaxik.tasks.relative import RelativeFrameTask
+from jaxik.tasks.rolling import RollingTask
+from jaxik.tasks.velocity import Motion, VelocityTask
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AxisAlignTask",
+    "ComTask",
     "ConfigurationLimit",
+    "DampingTask",
+    "EqualityConstraintTask",
     "Frame",
     "FrameTask",
     "JaxikError",
     "JaxikWarning",
+    "JointCouplingTask",
+    "JointVelocityTask",
+    "KineticEnergyTask",
+    "LinearHolonomicTask",
     "LoadError",
+    "LookAtTask",
+    "LowAccelerationTask",
+    "ManipulabilityTask",
+    "Motion",
+    "Objective",
+    "OmniwheelTask",
+    "PostureTask",
     "Problem",
+    "RelativeFrameTask",
     "Robot",
+    "RollingTask",
     "Solution",
     "SolveOptions",
     "Status",
     "Task",
     "UnknownNameError",
+    "VelocityTask",
     "bundled_robots",
     "leaf",
     "load_robot",

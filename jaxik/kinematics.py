@@ -99,12 +99,15 @@ class Kinematics:
             own = motion[3:]
             moment = lie.cross(jnp.broadcast_to(force[3:, None], own.shape), own)
             upper = upper + 0.5 * (moment.T @ own)
-        nearer, same = self._joint_order()
+        nearer, same = self.joint_order()
         half = jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0)
         return half + half.T
 
-    def _joint_order(self) -> tuple[np.ndarray, np.ndarray]:
-        """For each pair of degrees of freedom: whether the first's joint is nearer to the base, or they share one."""
+    def joint_order(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each pair of degrees of freedom: whether the first's joint is nearer to the base, or they turn as one.
+
+        Both (nv, nv) of bool, static; a free joint's position and rotation are neither.
+        """
         topology, plan = self.plan.topology, self.plan
         nearer, same = np.zeros((self.nv, self.nv), bool), np.zeros((self.nv, self.nv), bool)
         for s, joint in enumerate(plan.joints):

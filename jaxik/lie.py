@@ -154,7 +154,11 @@ def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
     k makes the left Jacobian of the log, I - [w]/2 + k [w]^2, for x = |w| <= pi. The quaternion on the way has sine
     and cosine of x/2, so no further one is taken.
     """
-    q = matrix_to_quaternion(r)
+    return quaternion_log_with_coefficients(matrix_to_quaternion(r))
+
+
+def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """`log_with_coefficients` of a unit quaternion (4,) wxyz with w >= 0."""
     w = log_quaternion(q)
     square = jnp.sum(w * w)
     small = square < SERIES_ANGLE_SQUARED
@@ -176,6 +180,13 @@ def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
     k1 = -(a1 + k) / s
     k2 = -(a2 + 2 * k1) / s
     return w, jnp.where(small, series[0], k), jnp.where(small, series[1], k1), jnp.where(small, series[2], k2)
+
+
+def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
+    """Derivative (3, 3) by w of x - sign (w x x)/2 + k w x (w x x); k1 is the derivative of k by w.w."""
+    eye = jnp.eye(3, dtype=w.dtype)
+    bent = k * (jnp.sum(w * x) * eye + w[:, None] * x - 2 * x[:, None] * w)
+    return sign * skew(x) / 2 + bent + 2 * k1 * cross(w, cross(w, x))[:, None] * w
 
 
 def log_pose(error: Transform) -> jax.Array:

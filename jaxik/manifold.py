@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jaxik.robot.model import Robot
 
 
-def _quaternions(topology: Topology) -> list[tuple[int, int]]:
+def quaternion_places(topology: Topology) -> list[tuple[int, int]]:
     """(index in q, index in the tangent) of every quaternion and its angular rates."""
     places = []
     for joint in topology.joints:
@@ -42,7 +42,7 @@ def _vector_part(topology: Topology) -> tuple[list[int], list[int]]:
 
 def integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
     """The configuration (nq,) reached from `q` (nq,) along the tangent `dq` (nv,); quaternions come out normalised."""
-    quaternions = _quaternions(topology)
+    quaternions = quaternion_places(topology)
     if not quaternions:
         return q + dq
     in_q, in_v = _vector_part(topology)
@@ -57,7 +57,7 @@ def integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
 
 def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
     """The shortest tangent (nv,) with `integrate(q_from, tangent) = q_to`."""
-    quaternions = _quaternions(topology)
+    quaternions = quaternion_places(topology)
     if not quaternions:
         return q_to - q_from
     in_q, in_v = _vector_part(topology)

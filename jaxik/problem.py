@@ -1,12 +1,12 @@
 """The problem: a robot, tasks, limits and constraints; stacked and weighted once."""
 
+import dataclasses
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxik import kinematics
 from jaxik.errors import JaxikError, JaxikWarning
@@ -17,6 +17,8 @@ from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
 from jaxik.tasks.base import Task, second_order
+from jaxik.tasks.rows import pairs, row_weights, weighted_rows
+from jaxik.tasks.velocity import VelocityTask
 
 
 @pytree
@@ -25,7 +27,8 @@ class Problem:
 
     Args:
       robot: the robot; its leaves may have batch axes.
-      tasks: name to task. Rows stack in sorted order of the names.
+      tasks: name to task, or to velocity task, which differential IK alone looks at. Rows stack in sorted order of the
+        names.
       limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
       constraints: None for the model's active equality constraints, {} for none.
       dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of a ball joint's
@@ -36,7 +39,7 @@ class Problem:
     """
 
     robot: Robot = leaf()
-    tasks: dict[str, Task] = leaf()
+    tasks: dict[str, Any] = leaf()  # of Task and VelocityTask
     limits: tuple[Any, ...] | None = leaf(default=None)
     constraints: dict[str, Task] | None = leaf(default=None)
     dof_mask: Any = leaf(1, default=None)
@@ -44,15 +47,11 @@ class Problem:
     def __post_init__(self) -> None:
         if not isinstance(self.robot, Robot):
             raise JaxikError(f"robot is a Robot, from jaxik.load_robot(...); not {type(self.robot).__name__}")
-        tasks = _named("tasks", self.tasks)
+        tasks = _named("tasks", self.tasks, (Task, VelocityTask))
         if not tasks:
             raise JaxikError('a problem needs at least one task: Problem(robot, {"tip": FrameTask(...)})')
         for name, task in tasks.items():
-            for frame in task.frames:
-                try:
-                    self.robot.frame(frame)
-                except JaxikError as error:
-                    raise JaxikError(f"task {name!r}: {error}") from None
+            _check("task", name, task, self.robot)
         if self.limits is not None:
             if not isinstance(self.limits, tuple | list):
                 raise JaxikError(f"limits is a tuple such as (ConfigurationLimit(),), not {self.limits!r}")
@@ -64,18 +63,27 @@ class Problem:
             mask = jnp.asarray(mask, bool)
             if mask.shape[-1:] != (self.robot.nv,):
                 raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
-        constraints = None if self.constraints is None else _named("constraints", self.constraints)
+        constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task,))
+        for name, task in (constraints or {}).items():
+            _check("constraint", name, task, self.robot)
         limits = None if self.limits is None else tuple(self.limits)
         set_fields(self, tasks=tasks, limits=limits, dof_mask=mask, constraints=constraints)
 
 
-def _named(field: str, tasks: Any) -> dict[str, Task]:
+def _check(kind: str, name: str, task: Task | VelocityTask, robot: Robot) -> None:
+    try:
+        task.check(robot)
+    except JaxikError as error:
+        raise type(error)(f"{kind} {name!r}: {error}") from None
+
+
+def _named(field: str, tasks: Any, allowed: tuple[type, ...]) -> dict[str, Any]:
     if not isinstance(tasks, Mapping):
         raise JaxikError(f"{field} is a dict from name to task, not {type(tasks).__name__}")
     for name, task in tasks.items():
         if not isinstance(name, str):
             raise JaxikError(f"names of {field} are strings, not {name!r}")
-        if not isinstance(task, Task):
+        if not isinstance(task, allowed):
             raise JaxikError(f"{field}[{name!r}] is a Task such as FrameTask, not {type(task).__name__}")
         if jax.tree_util.all_leaves([task]):
             raise JaxikError(f"{field}[{name!r}]: decorate the class {type(task).__name__} with @jaxik.pytree")
@@ -100,7 +108,8 @@ def prepare(problem: Problem) -> Prepared:
         limited = limit.narrowed(limited)
     tasks = problem.tasks.values()
     frames = tuple(dict.fromkeys(frame for task in tasks for frame in task.frames))
-    subtrees = tuple(dict.fromkeys(root for task in tasks for root in task.subtrees))
+    roots = (root for task in tasks for root in task.subtrees)
+    subtrees = tuple(dict.fromkeys(robot.topology.body_index(r) if isinstance(r, str) else r for r in roots))
     constants = segments(robot, plan(robot.topology, frames, subtrees))
     return Prepared(problem, limited, constants)
 
@@ -126,13 +135,9 @@ def rows(prepared: Prepared, kin: Kinematics) -> Rows:
     robot = prepared.problem.robot
     residuals, jacobians = [], []
     for task in prepared.problem.tasks.values():
-        residual = task.residual(robot, kin)
-        weight = _weights(task, residual)
-        residuals.append(jnp.concatenate([jnp.ravel(w * r) for w, r in _pairs(weight, residual)]))
-        jacobian = task.jacobian(robot, kin)
-        jacobians.append(
-            jnp.concatenate([(w[..., None] * j).reshape(-1, robot.nv) for w, j in _pairs(weight, jacobian)])
-        )
+        residual, jacobian = weighted_rows(task, robot, kin)
+        residuals.append(residual)
+        jacobians.append(jacobian)
     jacobian = jnp.concatenate(jacobians)
     if prepared.problem.dof_mask is not None:
         jacobian = jacobian * prepared.problem.dof_mask.astype(jacobian.dtype)
@@ -158,9 +163,9 @@ def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
     cost, gradient, hessian = jnp.zeros((), dtype), jnp.zeros(robot.nv, dtype), jnp.zeros((robot.nv, robot.nv), dtype)
     for task in prepared.problem.tasks.values():
         residual = task.residual(robot, kin)
-        weights = _weights(task, residual)
+        weights = row_weights(task, residual)
         slope, curvature = second_order(task, robot, kin, weights)
-        cost = cost + 0.5 * sum(jnp.sum((w * r) ** 2) for w, r in _pairs(weights, residual))
+        cost = cost + 0.5 * sum(jnp.sum((w * r) ** 2) for w, r in pairs(weights, residual))
         gradient, hessian = gradient + slope, hessian + curvature
     if prepared.problem.dof_mask is not None:
         mask = prepared.problem.dof_mask.astype(dtype)
@@ -168,29 +173,9 @@ def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
     return Bowl(cost, gradient, hessian)
 
 
-def _pairs(a: Any, b: Any) -> list[tuple[jax.Array, jax.Array]]:
-    return list(zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True))
-
-
-def _weights(task: Task, residual: Any) -> Any:
-    """The cost of every row, in the residual's structure."""
-    weights = task.weights()
-    if jax.tree.structure(weights) != jax.tree.structure(residual):
-        weights = jax.tree.map(lambda _: weights, residual)
-
-    def rowwise(w: Any, r: jax.Array) -> jax.Array:
-        if np.broadcast_shapes(np.shape(w), (1,) * r.ndim)[-r.ndim :] != r.shape and np.size(w) != 1:
-            raise JaxikError(
-                f"{type(task).__name__}: a cost of shape {np.shape(w)} does not fit a residual of shape {r.shape}"
-            )
-        return jnp.broadcast_to(jnp.asarray(w, r.dtype), r.shape)
-
-    return jax.tree.map(rowwise, weights, residual)
-
-
 def met(prepared: Prepared, errors: dict[str, Any]) -> jax.Array:
     """Whether every task that has a tolerance meets it, given what each reports."""
-    each = [_met(task, _weights(task, errors[name]), errors[name]) for name, task in prepared.problem.tasks.items()]
+    each = [_met(task, row_weights(task, errors[name]), errors[name]) for name, task in prepared.problem.tasks.items()]
     return jnp.all(jnp.stack(each))
 
 
@@ -202,7 +187,7 @@ def _met(task: Task, weights: Any, error: Any) -> jax.Array:
         return met
     if jax.tree.structure(tolerances) != jax.tree.structure(error):
         tolerances = jax.tree.map(lambda _: tolerances, error)
-    for tolerance, (w, e) in zip(jax.tree.leaves(tolerances), _pairs(weights, error), strict=True):
+    for tolerance, (w, e) in zip(jax.tree.leaves(tolerances), pairs(weights, error), strict=True):
         square = jnp.sum(jnp.where(w != 0, e * e, 0))
         met = met & (square <= tolerance * tolerance)
     return met
@@ -218,21 +203,41 @@ def has_tolerances(problem: Problem) -> bool:
     return all(task.tolerances() is not None for task in problem.tasks.values())
 
 
+def without_velocity_tasks(problem: Problem) -> Problem:
+    """The problem of its configuration tasks alone."""
+    kept = {name: task for name, task in problem.tasks.items() if not isinstance(task, VelocityTask)}
+    return problem if len(kept) == len(problem.tasks) else dataclasses.replace(problem, tasks=kept)
+
+
 def check_solvable(problem: Problem) -> None:
     """Say on the host what `solve` cannot hold.
 
     Raises:
-      JaxikError: for constraints given as tasks and for tasks at several priorities.
+      JaxikError: for constraints given as tasks, for tasks at several priorities, and for velocity tasks alone.
     """
+    of_velocity = [name for name, task in problem.tasks.items() if isinstance(task, VelocityTask)]
+    if len(of_velocity) == len(problem.tasks):
+        raise JaxikError(
+            f"the problem has velocity tasks alone ({', '.join(of_velocity)}): they say how to move and not where to; "
+            "solve needs a task such as FrameTask"
+        )
+    if of_velocity:
+        warnings.warn(
+            f"solve leaves out {', '.join(of_velocity)}: a configuration to be solved for has no velocity, so velocity "
+            "tasks act in differential IK only",
+            JaxikWarning,
+            stacklevel=3,
+        )
+    tasks = without_velocity_tasks(problem).tasks
     topology = problem.robot.topology
     if not topology.nv:
         raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
     if problem.constraints:
         raise JaxikError("solve does not take constraints yet: make them tasks with a high cost")
-    if len({task.priority for task in problem.tasks.values()}) > 1:
+    if len({task.priority for task in tasks.values()}) > 1:
         raise JaxikError("solve does not take tasks at several priorities yet: give them one priority, and costs")
     held = [c.name or topology.joints[c.follower].name for c in topology.couplings]
-    held += [e.name or e.kind for e in topology.equalities if not set(e.bodies) & set(topology.mocap_bodies)]
+    held += [e.label for e in topology.closures if not set(e.bodies) & set(topology.mocap_bodies)]
     if problem.constraints is None and held:
         warnings.warn(
             f"solve does not hold the equality constraints of {topology.name} yet ({', '.join(held)}): "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import jax
@@ -133,15 +134,20 @@ def _frame_offsets(robot: Robot, frames: tuple[Frame, ...]) -> tuple[jax.Array, 
     return jax.vmap(lie.quaternion_to_matrix)(quaternions), positions
 
 
+def on_segments(robot: Robot, plan: Plan, bodies: Sequence[int]) -> tuple[list[int], Transform]:
+    """For each body the segment that carries it, or WORLD, and its pose on it: (n, 3, 3), (n, 3)."""
+    carriers = [plan.segment_of_body(body) for body in bodies]
+    joints = [WORLD if s == WORLD else plan.joints[s] for s in carriers]
+    paths = [_bodies_between(plan, body, joint) for body, joint in zip(bodies, joints, strict=True)]
+    return carriers, _fixed_transforms(robot, paths, joints)
+
+
 def _masses(robot: Robot, plan: Plan) -> tuple[jax.Array, jax.Array]:
     count, dtype = len(plan.joints), robot.body_position.dtype
     if not plan.subtrees:
         return jnp.zeros((0, count + 1), dtype), jnp.zeros((0, count + 1, 3), dtype)
     bodies = sorted({body for root in plan.subtrees for body in subtree(plan.topology, root)})
-    carriers = [plan.segment_of_body(body) for body in bodies]
-    joints = [WORLD if s == WORLD else plan.joints[s] for s in carriers]
-    paths = [_bodies_between(plan, body, joint) for body, joint in zip(bodies, joints, strict=True)]
-    fixed = _fixed_transforms(robot, paths, joints)
+    carriers, fixed = on_segments(robot, plan, bodies)
     rows = np.array(bodies, int)
     mass = robot.body_mass[rows]
     center = fixed.position + jnp.einsum("sij,sj->si", fixed.rotation, robot.body_center[rows])

@@ -10,7 +10,17 @@ from jax.core import Tracer
 from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError
 from jaxik.manifold import clamp
-from jaxik.problem import Prepared, Problem, check_solvable, errors, evaluate, has_tolerances, met, prepare
+from jaxik.problem import (
+    Prepared,
+    Problem,
+    check_solvable,
+    errors,
+    evaluate,
+    has_tolerances,
+    met,
+    prepare,
+    without_velocity_tasks,
+)
 from jaxik.pytree import core_ranks, leaf, pytree
 from jaxik.solvers import levenberg_marquardt
 from jaxik.solvers.batch import run_batch
@@ -98,6 +108,7 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     if not isinstance(problem, Problem):
         raise JaxikError(f"problem is a jaxik.Problem, not {type(problem).__name__}")
     check_solvable(problem)
+    problem = without_velocity_tasks(problem)
     if options is not None and not isinstance(options, SolveOptions):
         raise JaxikError(f"options is a jaxik.SolveOptions, not {type(options).__name__}")
     try:

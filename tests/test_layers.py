@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 LAYERS = (
     {"errors", "pytree", "status"},
     {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
-    {"robot", "manifold", "segments", "kinematics"},
+    {"robot", "manifold", "segments", "kinematics", "dynamics"},
     {"tasks", "limits"},
     {"problem", "qp"},
     {"solvers"},

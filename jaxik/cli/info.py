@@ -121,7 +121,7 @@ def _lists(robot: Robot) -> dict[str, list[str]]:
     ]
     equalities = [
         f"{e.kind} {e.name}".strip() + (f" ({', '.join(bodies[b] for b in e.bodies)})" if e.bodies else "")
-        for e in topology.equalities
+        for e in topology.closures
     ]
     return {
         "sites": [f"{name} on {bodies[body]}" for name, body in topology.sites if name],

@@ -8,9 +8,11 @@ import mujoco
 import numpy as np
 
 from jaxik.errors import JaxikWarning
+from jaxik.robot.equality import EQUALITY_NUMBERS, Tendon
+from jaxik.robot.equality_reader import read_equalities, read_tendons
 from jaxik.robot.model import Robot
 from jaxik.robot.sources import Source, read_source
-from jaxik.robot.topology import Coupling, Equality, Joint, JointType, Topology, intern
+from jaxik.robot.topology import Joint, JointType, Topology, intern
 
 
 def load_robot(source: Any) -> Robot:
@@ -40,7 +42,8 @@ def load_robot(source: Any) -> Robot:
 def build_robot(source: Source) -> Robot:
     """The robot of a compiled model, without saying what was dropped."""
     model = source.model
-    topology = _topology(model, source.name)
+    tendons, tendon_coefficients = read_tendons(model)
+    topology = _topology(model, source.name, tendons)
     limited = model.jnt_limited.astype(bool)
     dtype = jnp.result_type(float)
     lower, upper = model.jnt_range.T if dtype == np.float64 else _inward32(*model.jnt_range.T)
@@ -48,18 +51,19 @@ def build_robot(source: Source) -> Robot:
     velocity = np.full(model.nv, np.inf)
     for name, limit in source.velocity_limits.items():
         velocity[list(topology.joints[topology.joint_index(name)].v_indices)] = limit
-    couplings = _couplings(model)
     home = np.flatnonzero([key == "home" for key in topology.keyframes])
     leaves = dict(
         body_position=model.body_pos,
         body_quaternion=model.body_quat,
         body_mass=model.body_mass,
         body_center=model.body_ipos,
+        body_inertia=_inertias(model),
         joint_anchor=model.jnt_pos,
         joint_axis=model.jnt_axis,
         limit_lower=lower,
         limit_upper=upper,
         velocity_limit=velocity,
+        armature=model.dof_armature,
         q_reference=model.qpos0,
         q_home=model.key_qpos[home[0]] if home.size else _inside(topology, model.qpos0, lower, upper),
         keyframes=model.key_qpos.reshape(model.nkey, model.nq),
@@ -67,12 +71,23 @@ def build_robot(source: Source) -> Robot:
         site_quaternion=model.site_quat,
         geom_position=model.geom_pos,
         geom_quaternion=model.geom_quat,
-        coupling_coefficients=model.eq_data[couplings, :5],
+        equality_data=model.eq_data[:, :EQUALITY_NUMBERS],
+        tendon_coefficients=tendon_coefficients,
+        tendon_reference=model.tendon_length0,
     )
     return Robot(
         topology=topology,
         **{name: jnp.array(value, dtype) for name, value in leaves.items()},  # no view of the model
     )
+
+
+def _inertias(model: mujoco.MjModel) -> np.ndarray:
+    """Rotational inertia (nbody, 3, 3) of each body about its centre of mass, in the body's axes."""
+    axes = np.empty((model.nbody, 9))
+    for matrix, quaternion in zip(axes, model.body_iquat, strict=True):
+        mujoco.mju_quat2Mat(matrix, quaternion)
+    axes = axes.reshape(-1, 3, 3)
+    return np.einsum("bij,bj,bkj->bik", axes, model.body_inertia, axes)
 
 
 def _inside(topology: Topology, q: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
@@ -98,7 +113,7 @@ def _names(model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> tuple[str,
     return tuple(mujoco.mj_id2name(model, kind, i) or "" for i in range(count))
 
 
-def _topology(model: mujoco.MjModel, name: str) -> Topology:
+def _topology(model: mujoco.MjModel, name: str, tendons: tuple[Tendon, ...]) -> Topology:
     obj = mujoco.mjtObj
     joint_names = _names(model, obj.mjOBJ_JOINT, model.njnt)
     joints = tuple(
@@ -114,7 +129,6 @@ def _topology(model: mujoco.MjModel, name: str) -> Topology:
     body_names = _names(model, obj.mjOBJ_BODY, model.nbody)
     site_names = _names(model, obj.mjOBJ_SITE, model.nsite)
     geom_names = _names(model, obj.mjOBJ_GEOM, model.ngeom)
-    equality_names = _names(model, obj.mjOBJ_EQUALITY, model.neq)
     return intern(
         name,
         tuple(n or f"body{i}" for i, n in enumerate(body_names)),
@@ -124,46 +138,24 @@ def _topology(model: mujoco.MjModel, name: str) -> Topology:
         tuple(zip(geom_names, map(int, model.geom_bodyid), strict=True)),
         tuple(int(b) for b in np.flatnonzero(model.body_mocapid >= 0)),
         _names(model, obj.mjOBJ_KEY, model.nkey),
-        tuple(
-            Coupling(
-                equality_names[i],
-                int(model.eq_obj1id[i]),
-                int(model.eq_obj2id[i]) if model.eq_obj2id[i] >= 0 else None,
-            )
-            for i in _couplings(model)
-        ),
-        tuple(_equality(model, i, equality_names[i]) for i in _other_equalities(model)),
+        read_equalities(model, tendons),
+        tendons,
     )
-
-
-def _couplings(model: mujoco.MjModel) -> list[int]:
-    joint = mujoco.mjtEq.mjEQ_JOINT
-    return [i for i in range(model.neq) if model.eq_active0[i] and model.eq_type[i] == joint]
-
-
-def _other_equalities(model: mujoco.MjModel) -> list[int]:
-    joint = mujoco.mjtEq.mjEQ_JOINT
-    return [i for i in range(model.neq) if model.eq_active0[i] and model.eq_type[i] != joint]
-
-
-def _equality(model: mujoco.MjModel, i: int, name: str) -> Equality:
-    kind = mujoco.mjtEq(int(model.eq_type[i])).name.removeprefix("mjEQ_").lower()
-    ends = [int(model.eq_obj1id[i]), int(model.eq_obj2id[i])]
-    if model.eq_objtype[i] == mujoco.mjtObj.mjOBJ_SITE:
-        bodies = tuple(int(model.site_bodyid[e]) for e in ends if e >= 0)
-    elif model.eq_objtype[i] == mujoco.mjtObj.mjOBJ_BODY:
-        bodies = tuple(e for e in ends if e >= 0)
-    else:
-        bodies = ()
-    return Equality(name, kind, bodies)
 
 
 def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
     notes = []
-    mocap = set(robot.topology.mocap_bodies)
-    pulled = [e.name or e.kind for e in robot.topology.equalities if mocap & set(e.bodies)]
+    topology = robot.topology
+    mocap = set(topology.mocap_bodies)
+    pulled = [e.label for e in topology.closures if mocap & set(e.bodies)]
     if pulled:
         notes.append(f"equality constraints with a mocap body are no constraints here: {', '.join(pulled)}")
+    unknown = [e.label for e in topology.closures if not topology.can_evaluate(e)]
+    if unknown:
+        notes.append(
+            "equality constraints that kinematics cannot evaluate (flexes, tendons round a geom) are left out: "
+            + ", ".join(unknown)
+        )
     if robot.limit_lower.dtype == np.float32:
         low, high = model.jnt_range[:, 0], model.jnt_range[:, 1]
         lower, upper = np.asarray(robot.limit_lower, float), np.asarray(robot.limit_upper, float)

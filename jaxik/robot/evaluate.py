@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import kinematics, lie, manifold
+from jaxik import dynamics, kinematics, lie, manifold
 from jaxik.batching import batch_shape, fold, over_batch
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
@@ -21,6 +21,12 @@ from jaxik.segments import segments
 
 if TYPE_CHECKING:
     from jaxik.robot.model import Robot
+
+
+@partial(jax.jit, static_argnums=1)
+def one(robot: Robot, evaluation: Plan, q: jax.Array) -> Kinematics:
+    with jax.default_matmul_precision("highest"):
+        return _evaluate(robot.astype(q.dtype), evaluation, q)
 
 
 def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
@@ -108,6 +114,10 @@ def center_of_mass(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
 
 def center_of_mass_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
     return _evaluate(robot, evaluation, q).center_of_mass_jacobian(evaluation.subtrees[0])
+
+
+def mass_matrix(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return dynamics.mass_matrix(robot, _evaluate(robot, evaluation, q))
 
 
 REFERENCES = {"body": _body_jacobian, "world": _world_jacobian, "world_aligned": _world_aligned_jacobian}

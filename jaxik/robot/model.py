@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -14,8 +14,10 @@ from jax.core import Tracer
 
 from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError, unknown_name
+from jaxik.kinematics import Kinematics
 from jaxik.pytree import core_ranks, leaf, pytree, static
 from jaxik.robot import evaluate
+from jaxik.robot.equality import Equality, select
 from jaxik.robot.plan import Plan, plan, subtree
 from jaxik.robot.topology import Frame, Topology, intern
 
@@ -32,15 +34,22 @@ class Robot:
       body_position (nbody, 3) [m], body_quaternion (nbody, 4) wxyz: pose of each body in its parent, at zero joint
         motion; of a mocap body in the world.
       body_mass (nbody,) [kg], body_center (nbody, 3) [m]: mass and centre of mass in the body's axes.
+      body_inertia (nbody, 3, 3) [kg m^2]: about the centre of mass, in the body's axes.
       joint_anchor (njoint, 3) [m], joint_axis (njoint, 3): in the body's axes.
       limit_lower, limit_upper (njoint,) [rad or m]: infinite where there is none; a ball's upper limit is its total
         angle; a free joint has none.
       velocity_limit (nv,) [rad/s or m/s]: infinite where none is known.
+      armature (nv,) [kg m^2 or kg]: inertia of the motors, added to the diagonal of the mass matrix.
       q_reference (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
       q_home (nq,): the keyframe "home", else `q_reference` moved inside the limits.
       keyframes (nkey, nq): named configurations of the model.
       site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
-      coupling_coefficients (ncoupling, 5): polynomial of each joint coupling, constant first.
+      equality_data (nequality, 11): MuJoCo's numbers of each equality constraint. Connect of bodies: the anchor in
+        each. Weld: the anchor in the second body, then position, quaternion wxyz and torque scale of the second body
+        in the first. Joint and tendon: the polynomial, constant first. Anchors and poses that MuJoCo derives from
+        qpos0 were derived from the model as it was loaded.
+      tendon_coefficients (nweight,): weights of the joint coordinates or distances that tendons add up.
+      tendon_reference (ntendon,): length at qpos0, from which the polynomials of tendon equalities count.
     """
 
     topology: Topology = static()
@@ -48,11 +57,13 @@ class Robot:
     body_quaternion: jax.Array = leaf(2)
     body_mass: jax.Array = leaf(1)
     body_center: jax.Array = leaf(2)
+    body_inertia: jax.Array = leaf(3)
     joint_anchor: jax.Array = leaf(2)
     joint_axis: jax.Array = leaf(2)
     limit_lower: jax.Array = leaf(1)
     limit_upper: jax.Array = leaf(1)
     velocity_limit: jax.Array = leaf(1)
+    armature: jax.Array = leaf(1)
     q_reference: jax.Array = leaf(1)
     q_home: jax.Array = leaf(1)
     keyframes: jax.Array = leaf(2)
@@ -60,7 +71,9 @@ class Robot:
     site_quaternion: jax.Array = leaf(2)
     geom_position: jax.Array = leaf(2)
     geom_quaternion: jax.Array = leaf(2)
-    coupling_coefficients: jax.Array = leaf(2)
+    equality_data: jax.Array = leaf(2)
+    tendon_coefficients: jax.Array = leaf(1)
+    tendon_reference: jax.Array = leaf(1)
 
     # --- names and sizes ---------------------------------------------------------------------------------------
 
@@ -86,6 +99,12 @@ class Robot:
     def frame_names(self) -> dict[str, tuple[str, ...]]:
         """Names of all frames, by kind."""
         return {kind: tuple(n for n, _ in frames if n) for kind, frames in self.topology.carriers.items()}
+
+    @property
+    def coupling_coefficients(self) -> jax.Array:
+        """Polynomial (*batch, ncoupling, 5) of each of `topology.couplings`, constant first."""
+        rows = [e.index for e in self.topology.equalities if e.active and e.kind == "joint"]
+        return self.equality_data[..., np.array(rows, int), :5]
 
     def frame(self, name: str | Frame, kind: str | None = None) -> Frame:
         """The site, body or geom of that name; `kind` says which where a name is ambiguous.
@@ -249,12 +268,58 @@ class Robot:
 
     def _mass_plan(self, body: str | None) -> Plan:
         root = 0 if body is None else self.topology.body_index(body)
+        self.check_mass(root)
+        return plan(self.topology, (), (root,))
+
+    def check_mass(self, root: int) -> None:
+        """Raise a JaxikError if the subtree that starts at body `root` has no mass, and so no centre of mass."""
+        if not 0 <= root < len(self.topology.body_names):
+            raise JaxikError(f"body index {root} is out of range: {self.name} has {len(self.topology.body_names)}")
         mass = self.body_mass
         if not isinstance(mass, Tracer):
             inside = np.asarray(mass)[..., list(subtree(self.topology, root))]
             if not (inside.sum(-1) > 0).all():
                 raise JaxikError(f"{self.topology.body_names[root]!r} of {self.name} has no mass: no centre of mass")
-        return plan(self.topology, (), (root,))
+
+    def mass_matrix(self, q: jax.Array) -> jax.Array:
+        """Joint-space inertia (*batch, nv, nv) at configurations `q` (*batch, nq); see `jaxik.dynamics`."""
+        return evaluate.on_robots(evaluate.mass_matrix, plan(self.topology, (), (0,)), self, self._configuration(q))
+
+    def kinematics(
+        self, q: jax.Array, frames: Iterable[Frame | str] = (), subtrees: Iterable[int | str] = ()
+    ) -> Kinematics:
+        """One evaluated configuration, which tasks take: `kin = robot.kinematics(q, task.frames, task.subtrees)`.
+
+        It is one element, as tasks are: `jax.vmap` makes a batch.
+
+        Args:
+          q: configuration (nq,).
+          frames: the frames that will be asked for, or their names.
+          subtrees: root bodies of the subtrees whose centres of mass will be asked for, by index or name; 0 is the
+            world, and so the whole robot, which the mass matrix needs.
+
+        Raises:
+          JaxikError: for batch axes on `q` or on the robot.
+        """
+        q = self._configuration(q)
+        batch = batch_shape({"robot": self, "q": q}, {"robot": core_ranks(self), "q": 1})
+        if batch:
+            raise JaxikError(f"kinematics are of one configuration (nq,), not of a batch {batch}: map it with jax.vmap")
+        roots = tuple(self.topology.body_index(root) if isinstance(root, str) else root for root in subtrees)
+        return evaluate.one(self, plan(self.topology, tuple(map(self.frame, frames)), roots), q)
+
+    def equalities(self, given: Iterable[str | int | Equality] | None = None) -> tuple[Equality, ...]:
+        """Active equality constraints by name or by MuJoCo's index.
+
+        Args:
+          given: None for all active ones that kinematics can evaluate and that touch no mocap body, whose pose is set
+            from outside to pull the robot.
+
+        Raises:
+          UnknownNameError: if there is none of a name.
+          JaxikError: if one is not active, or cannot be evaluated, or if there is none.
+        """
+        return select(self.topology, given)
 
     # --- changes -----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import weakref
 from typing import Any
 
 from jaxik.errors import JaxikError, unknown_name
+from jaxik.robot.equality import EQUALITY_ROWS, Coupling, Equality, Tendon
 
 
 class JointType(enum.IntEnum):
@@ -57,24 +58,6 @@ class Frame:
     name: str = dataclasses.field(default="", compare=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Coupling:
-    """A joint equality: `follower - ref = polynomial(leader - ref)`, or a constant where `leader` is None."""
-
-    name: str
-    follower: int
-    leader: int | None
-
-
-@dataclasses.dataclass(frozen=True)
-class Equality:
-    """An equality constraint that is no joint coupling: "connect", "weld", "tendon", ... and the bodies it touches."""
-
-    name: str
-    kind: str
-    bodies: tuple[int, ...]
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Topology:
     """The static part of a robot. Equal topologies are the same object, so comparing and hashing are O(1).
@@ -84,7 +67,7 @@ class Topology:
       joints: in MuJoCo's order, which is the order of evaluation on a body.
       sites, geoms: for each, its name ("" where it has none) and its body.
       mocap_bodies: bodies whose pose is set from outside, as the leaves body_position and body_quaternion.
-      couplings, equalities: the model's equality constraints that are active.
+      equalities: the model's equality constraints, in its order, active or not.
     """
 
     name: str
@@ -95,8 +78,8 @@ class Topology:
     geoms: tuple[tuple[str, int], ...]
     mocap_bodies: tuple[int, ...] = ()
     keyframes: tuple[str, ...] = ()
-    couplings: tuple[Coupling, ...] = ()
     equalities: tuple[Equality, ...] = ()
+    tendons: tuple[Tendon, ...] = ()
 
     @functools.cached_property
     def _key(self) -> tuple[Any, ...]:
@@ -146,6 +129,22 @@ class Topology:
     @functools.cached_property
     def free_joints(self) -> tuple[int, ...]:
         return tuple(i for i, j in enumerate(self.joints) if j.type is JointType.FREE)
+
+    @functools.cached_property
+    def couplings(self) -> tuple[Coupling, ...]:
+        """The active equality constraints between joints."""
+        active = [e for e in self.equalities if e.active and e.kind == "joint"]
+        return tuple(Coupling(e.name, e.members[0], e.members[1] if len(e.members) > 1 else None) for e in active)
+
+    @functools.cached_property
+    def closures(self) -> tuple[Equality, ...]:
+        """The active equality constraints that are no joint couplings."""
+        return tuple(e for e in self.equalities if e.active and e.kind != "joint")
+
+    def can_evaluate(self, equality: Equality) -> bool:
+        """Whether kinematics know its residual: not for kinds such as "flex", nor for tendons that go round a geom."""
+        wraps = equality.kind == "tendon" and any(self.tendons[t].wraps for t in equality.members)
+        return equality.kind in EQUALITY_ROWS and not wraps
 
     def body_index(self, name: str) -> int:
         if name not in self.body_names:

@@ -14,6 +14,7 @@ from jaxik.manifold import integrate
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import Plan
 from jaxik.robot.topology import Frame
+from jaxik.tasks.objective import Objective, task_objective
 
 
 class Task:
@@ -25,7 +26,7 @@ class Task:
 
     Attributes:
       frames: the frames that `residual` looks at, static.
-      subtrees: root bodies of the subtrees whose centres of mass it looks at, static.
+      subtrees: root bodies, by index or name, of the subtrees whose centres of mass it looks at, static.
       priority: static; 0 is highest.
       cost: weight of the residual's rows; the objective is 1/2 |cost * residual|^2.
       tolerance: norm of the error below which the task is met; None where it has none.
@@ -43,8 +44,19 @@ class Task:
         return ()
 
     @property
-    def subtrees(self) -> tuple[int, ...]:
+    def subtrees(self) -> tuple[int | str, ...]:
         return ()
+
+    def check(self, robot: Robot) -> None:
+        """Say on the host what of the task does not fit `robot`; `Problem` calls it. Extend it with `super().check`.
+
+        Raises:
+          JaxikError: for a frame of another robot, an unknown body, or one without mass where that is needed.
+        """
+        for frame in self.frames:
+            robot.frame(frame)
+        for root in self.subtrees:
+            robot.check_mass(robot.topology.body_index(root) if isinstance(root, str) else root)
 
     def residual(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual, a pytree of arrays, at an evaluated configuration."""
@@ -73,6 +85,14 @@ class Task:
           symmetric.
         """
         return default_curvature(self, robot, kin, weights)
+
+    def objective(self, robot: Robot, kin: Kinematics) -> Objective:
+        """What the task adds to one differential-IK step, as mink and pink have it.
+
+        With W the costs on a diagonal, e = -gain W residual and J = W jacobian: H = J' J + lm_damping |e|^2 I and
+        c = -J' e. `kin` is `robot.kinematics(q, task.frames, task.subtrees)`; its dtype decides.
+        """
+        return task_objective(self, robot, kin)
 
     def error(self, robot: Robot, kin: Kinematics) -> Any:
         """What tolerances judge and solutions report: the residual, unless a plainer measure exists."""
@@ -181,6 +201,8 @@ def second_order(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tup
     if own.jacobian is not Task.jacobian and own.curvature is Task.curvature and own.slopes is Task.slopes:
         return _through_kinematics(task, robot, kin, weights)
     forces, stiffness = task.curvature(robot, kin, weights)
+    if list(forces) == ["q"]:
+        return forces["q"], stiffness  # the tangent is its own motion
     motions = {key: _motion(kin, key) for key in forces}
     motion = jnp.concatenate(list(motions.values()))
     hessian = motion.T @ (stiffness @ motion)

@@ -5,18 +5,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jaxlie
-import numpy as np
-from jax.core import Tracer
 
 from jaxik import lie
-from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
-from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.pytree import leaf, pytree, static
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Frame
+from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 from jaxik.tasks.pose_curvature import pose_curvature
+from jaxik.tasks.pose_rows import pose_tolerances, pose_weights, seen_from, set_pose_fields
 
 AXES = ("frame", "target", "world")
 
@@ -61,25 +60,16 @@ class FrameTask(Task):
     axes: str = static(default="frame")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.frame, Frame):
-            raise JaxikError(f"frame is a Frame, from robot.frame(name); not {self.frame!r}")
-        if self.axes not in AXES:
-            raise JaxikError(f"axes is one of {', '.join(AXES)}, not {self.axes!r}")
-        if not isinstance(self.priority, int):
-            raise JaxikError(f"priority is an int, 0 the highest, not {self.priority!r}")
-        if self.position_cost is None and self.orientation_cost is None:
-            raise JaxikError("position_cost and orientation_cost are both None: the task has no rows")
-        set_fields(
-            self,
-            target=_pose(self.target, self.orientation_cost is None),
-            position_cost=_cost("position_cost", self.position_cost),
-            orientation_cost=_cost("orientation_cost", self.orientation_cost),
-            gain=_number("gain", self.gain),
-            lm_damping=_number("lm_damping", self.lm_damping),
-            position_tolerance=_number("position_tolerance", self.position_tolerance),
-            orientation_tolerance=_number("orientation_tolerance", self.orientation_tolerance),
-            mask=_mask(self.mask),
-        )
+        arguments.frame("frame", self.frame)
+        arguments.one_of("axes", self.axes, AXES)
+        arguments.set_common(self)
+        set_pose_fields(self)
+
+    @classmethod
+    def from_configuration(cls, robot: Robot, q: Any, frame: Frame | str, **options: Any) -> "FrameTask":
+        """The task that holds `frame` where the configuration `q` (*batch, nq) has it; `options` as above."""
+        frame = robot.frame(frame)
+        return cls(frame, robot.frame_pose(q, frame), **options)
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -87,14 +77,14 @@ class FrameTask(Task):
 
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
-            twist = lie.log_pose(_seen_from(kin.transform(self.frame), self.target))
+            twist = lie.log_pose(seen_from(kin.transform(self.frame), Transform.from_se3(self.target)))
             return {"position": twist[:3], "orientation": twist[3:]}
         return self.error(robot, kin)
 
     def error(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         """Position (3,) [m], a Euclidean difference, and orientation (3,) [rad], a rotation vector, in the axes."""
         pose = kin.transform(self.frame)
-        seen = _seen_from(pose, self.target)
+        seen = seen_from(pose, Transform.from_se3(self.target))
         out = {}
         if self.position_cost is not None:
             out["position"] = {
@@ -128,7 +118,7 @@ class FrameTask(Task):
     def _slopes(self, kin: Kinematics) -> dict[str, tuple[jax.Array | None, jax.Array]]:
         """Derivatives (3, 3) of the rows along the frame's linear velocity, None where zero, and angular velocity."""
         pose = kin.transform(self.frame)
-        seen = _seen_from(pose, self.target)
+        seen = seen_from(pose, Transform.from_se3(self.target))
         back = pose.rotation.T
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
             _, a, b = lie.log_pose_derivative(seen)
@@ -157,7 +147,7 @@ class FrameTask(Task):
         pose = kin.transform(self.frame)
         none = jnp.zeros(3, kin.q.dtype)
         force, stiffness = pose_curvature(
-            _seen_from(pose, self.target),
+            seen_from(pose, Transform.from_se3(self.target)),
             weights.get("position", none),
             weights.get("orientation", none),
             twist=len(weights) == 2,
@@ -169,79 +159,7 @@ class FrameTask(Task):
         return {self.frame: turn @ force}, turn @ stiffness @ turn.T
 
     def weights(self) -> dict[str, jax.Array]:
-        costs = {"position": self.position_cost, "orientation": self.orientation_cost}
-        rows = {"position": slice(0, 3), "orientation": slice(3, 6)}
-        return {
-            name: jnp.broadcast_to(cost, (3,)) * (1.0 if self.mask is None else self.mask[rows[name]])
-            for name, cost in costs.items()
-            if cost is not None
-        }
+        return pose_weights(self)
 
     def tolerances(self) -> dict[str, jax.Array]:
-        tolerances = {"position": self.position_tolerance, "orientation": self.orientation_tolerance}
-        costs = {"position": self.position_cost, "orientation": self.orientation_cost}
-        return {name: value for name, value in tolerances.items() if costs[name] is not None}
-
-
-def _seen_from(pose: Transform, target: jaxlie.SE3) -> Transform:
-    """The target in the frame's axes."""
-    goal = Transform.from_se3(target)
-    back = pose.rotation.T
-    return Transform(back @ goal.rotation, back @ (goal.position - pose.position))
-
-
-def _pose(target: Any, position_only: bool) -> jaxlie.SE3:
-    if isinstance(target, jaxlie.SE3):
-        if np.shape(target.wxyz_xyz)[-1:] != (7,):
-            raise JaxikError(f"target holds wxyz and xyz, (*batch, 7), not {np.shape(target.wxyz_xyz)}")
-        return target
-    if position_only and hasattr(target, "__len__") and np.shape(target)[-1:] == (3,):
-        position = jnp.asarray(target, jnp.result_type(float, jnp.asarray(target).dtype))
-        identity = jnp.broadcast_to(jnp.asarray([1, 0, 0, 0], position.dtype), (*position.shape[:-1], 4))
-        return jaxlie.SE3(jnp.concatenate([identity, position], axis=-1))
-    given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else type(target).__name__
-    raise JaxikError(
-        f"target is a jaxlie.SE3, or a position (*batch, 3) where orientation_cost=None; not {given}. "
-        "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_rotation(...)"
-    )
-
-
-def _cost(name: str, cost: Any) -> Any:
-    if cost is None:
-        return None
-    cost = _array(name, cost)
-    if cost.ndim and cost.shape[-1] not in (1, 3):
-        raise JaxikError(f"{name} is a number, (*batch, 3), or (*batch, 1) for isotropic costs; not {cost.shape}")
-    _nonnegative(name, cost)
-    return cost
-
-
-def _number(name: str, value: Any) -> jax.Array:
-    value = _array(name, value)
-    _nonnegative(name, value)
-    return value
-
-
-def _mask(mask: Any) -> Any:
-    if mask is None:
-        return None
-    mask = _number("mask", mask)
-    if mask.shape[-1:] != (6,):
-        raise JaxikError(f"mask has shape (*batch, 6), linear rows first; not {mask.shape}")
-    if not isinstance(mask, Tracer) and (np.asarray(mask) > 1).any():
-        raise JaxikError(f"mask is bool or weights in [0, 1], not {np.asarray(mask)!r}")
-    return mask
-
-
-def _array(name: str, value: Any) -> jax.Array:
-    try:
-        value = jnp.asarray(value)
-    except (TypeError, ValueError):
-        raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
-    # A number becomes an array of a type of its own: 1.0, 2 and an array in its place are one program.
-    return jnp.asarray(value, value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else float)
-
-
-def _nonnegative(name: str, value: jax.Array) -> None:
-    if not isinstance(value, Tracer) and not (np.asarray(value) >= 0).all():
-        raise JaxikError(f"{name} must not be negative or NaN: {np.asarray(value)!r}")
+        return pose_tolerances(self)

@@ -9,7 +9,7 @@ Differentiating it automatically costs three times the code and time.
 import jax
 import jax.numpy as jnp
 
-from jaxik.lie import Transform, cross, log_with_coefficients, skew
+from jaxik.lie import Transform, log_jacobian_slope, log_with_coefficients, skew
 
 
 def pose_curvature(
@@ -31,9 +31,7 @@ def pose_curvature(
     left = eye - turn / 2 + k * (turn @ turn)
 
     def slope(x: jax.Array, sign: float) -> jax.Array:
-        """Derivative by w of x - sign (w x x)/2 + k w x (w x x)."""
-        bent = k * (jnp.sum(w * x) * eye + w[:, None] * x - 2 * x[:, None] * w)
-        return sign * skew(x) / 2 + bent + 2 * k1 * cross(w, cross(w, x))[:, None] * w
+        return log_jacobian_slope(x, w, k, k1, sign)
 
     motion = _blocks(-eye, skew(d), zero, -left)
     weight = jnp.concatenate([position_weight, orientation_weight]) ** 2

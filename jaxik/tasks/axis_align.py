@@ -1,0 +1,74 @@
+"""Point an axis of a frame in a direction: up, along a surface normal."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik import lie
+from jaxik.kinematics import Kinematics
+from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Frame
+from jaxik.tasks import arguments
+from jaxik.tasks.base import Task
+
+
+@pytree
+class AxisAlignTask(Task):
+    """Point `axis` of `frame` in the direction `target`, whatever the roll about the axis.
+
+    The residual is `a - R' t` (3,), with a the unit axis and t the unit direction, in the frame's axes: two rows' worth
+    of directions, of length 2 sin(angle / 2). Its gradient vanishes where the axis points the opposite way.
+
+    Args:
+      frame: the frame, from `robot.frame(name)`.
+      target: direction in the world (*batch, 3), of any length.
+      axis: in the frame's axes (*batch, 3), of any length.
+      cost: (*batch,), the weight of all rows.
+      gain, lm_damping: (*batch,), of differential IK; `solve` ignores them.
+      tolerance: (*batch,) on the length of the residual, which is the angle [rad] where it is small.
+      priority: 0 is highest; static.
+
+    Raises:
+      JaxikError: for a wrong type or shape, a zero direction or a negative cost.
+    """
+
+    frame: Frame = static()
+    target: Any = leaf(1)
+    axis: Any = leaf(1, default=(0.0, 0.0, 1.0))
+    cost: Any = leaf(0, default=1.0)
+    gain: Any = leaf(0, default=1.0)
+    lm_damping: Any = leaf(0, default=0.0)
+    tolerance: Any = leaf(0, default=1e-3)
+    priority: int = static(default=0)
+
+    def __post_init__(self) -> None:
+        arguments.frame("frame", self.frame)
+        arguments.set_common(self)
+        set_fields(
+            self,
+            target=arguments.direction("target", self.target),
+            axis=arguments.direction("axis", self.axis),
+            cost=arguments.number("cost", self.cost),
+        )
+
+    @classmethod
+    def from_configuration(
+        cls, robot: Robot, q: Any, frame: Frame | str, axis: Any = (0.0, 0.0, 1.0), **options: Any
+    ) -> "AxisAlignTask":
+        """The task that keeps the axis as the configuration `q` (*batch, nq) has it; `options` as above."""
+        frame = robot.frame(frame)
+        axis = arguments.direction("axis", axis)
+        return cls(frame, robot.frame_pose(q, frame).rotation() @ axis, axis, **options)
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return (self.frame,)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return lie.normalized(self.axis) - kin.transform(self.frame).rotation.T @ lie.normalized(self.target)
+
+    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+        turned = -kin.transform(self.frame).rotation.T @ lie.skew(lie.normalized(self.target))
+        return {self.frame: jnp.concatenate([jnp.zeros_like(turned), turned], axis=1)}

@@ -1,0 +1,39 @@
+"""Move little."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.kinematics import Kinematics
+from jaxik.pytree import leaf, pytree, static
+from jaxik.robot.model import Robot
+from jaxik.tasks.velocity import Motion, VelocityTask, check_degrees_of_freedom, own_rates, set_velocity_fields
+
+
+@pytree
+class DampingTask(VelocityTask):
+    """Keep the displacement of a step small: dq = 0.
+
+    Args:
+      cost: weight of each degree of freedom: a number, (*batch, nv), or (*batch, 1).
+      free_joints: whether it acts on free joints as well; static.
+      priority: 0 is highest; static.
+
+    Raises:
+      JaxikError: for a wrong type or a negative cost; in `Problem`, for a cost of a shape that is not the robot's.
+    """
+
+    cost: Any = leaf(1, default=1.0)
+    free_joints: bool = static(default=False)
+    priority: int = static(default=0)
+
+    def __post_init__(self) -> None:
+        set_velocity_fields(self)
+
+    def check(self, robot: Robot) -> None:
+        super().check(robot)
+        check_degrees_of_freedom("cost", self.cost, robot, isotropic=True)
+
+    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> tuple[jax.Array, jax.Array]:
+        return own_rates(robot, kin.q.dtype, self.free_joints), jnp.zeros(robot.nv, kin.q.dtype)

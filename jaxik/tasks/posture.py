@@ -1,0 +1,111 @@
+"""Bring all joints to a posture: a regulariser at low priority or cost."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.errors import JaxikError
+from jaxik.kinematics import Kinematics
+from jaxik.manifold import difference
+from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.model import Robot
+from jaxik.tasks import arguments
+from jaxik.tasks.base import Task
+from jaxik.tasks.tangent import Turns, bending, free_rates, turns, with_blocks
+
+
+@pytree
+class PostureTask(Task):
+    """Bring all joints to the posture `q`; the residual (nv,) is `difference(posture, q)` [rad, m].
+
+    A ball joint's rows are the rotation vector from the posture to where it is, in the posture's axes. Rows of free
+    joints are zero unless `free_joints`: a posture says how the robot holds itself, and not where it stands.
+
+    Args:
+      q: the posture (*batch, nq), such as `robot.q_home`.
+      cost: weight of the rows: a number, or (*batch, nv), or (*batch, 1).
+      gain: (*batch,), of differential IK; `solve` ignores it.
+      free_joints: whether free joints belong to the posture; static.
+      lm_damping: (*batch,), of differential IK; `solve` ignores it.
+      tolerance: (*batch,) on the norm of all rows with a cost, [rad] and [m] together; None: a posture is preferred,
+        and never met.
+      priority: 0 is highest; static.
+
+    Raises:
+      JaxikError: for a wrong type or a negative cost; in `Problem`, for a shape that is not the robot's.
+    """
+
+    q: Any = leaf(1)
+    cost: Any = leaf(1, default=1.0)
+    gain: Any = leaf(0, default=1.0)
+    free_joints: bool = static(default=False)
+    lm_damping: Any = leaf(0, default=0.0)
+    tolerance: Any = leaf(0, default=None)
+    priority: int = static(default=0)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.free_joints, bool):
+            raise JaxikError(f"free_joints is True or False, not {self.free_joints!r}")
+        arguments.set_common(self)
+        q = arguments.array("q", self.q)
+        if not q.ndim:
+            raise JaxikError(f"q is a posture (*batch, nq), such as robot.q_home, not the number {self.q!r}")
+        set_fields(self, q=q, cost=arguments.number("cost", self.cost))
+
+    @classmethod
+    def from_configuration(cls, robot: Robot, q: Any, **options: Any) -> "PostureTask":
+        """The task that holds the posture `q` (*batch, nq); `options` as above."""
+        task = cls(q, **options)
+        task.check(robot)
+        return task
+
+    def check(self, robot: Robot) -> None:
+        super().check(robot)
+        if self.q.shape[-1] != robot.nq:
+            raise JaxikError(f"the posture has shape (*batch, nq) with nq = {robot.nq}, not {self.q.shape}")
+        if self.cost.ndim and self.cost.shape[-1] not in (1, robot.nv):
+            raise JaxikError(
+                f"the posture's cost is a number, (*batch, nv) with nv = {robot.nv}, or (*batch, 1); "
+                f"not {self.cost.shape}"
+            )
+
+    def _rows(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """1 for the rows that count (nv,), 0 for those of free joints that do not."""
+        rows = np.ones(robot.nv)
+        if not self.free_joints:
+            rows[free_rates(robot.topology)] = 0
+        return jnp.asarray(rows, kin.q.dtype)
+
+    def _turns(self, robot: Robot, kin: Kinematics) -> Turns:
+        return turns(robot.topology, self.q, kin.q, free_joints=self.free_joints)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return self._rows(robot, kin) * difference(robot.topology, self.q, kin.q)
+
+    def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        turned = self._turns(robot, kin)
+        return with_blocks(jnp.diag(_scalar(self._rows(robot, kin), turned)), turned.places, turned.jacobians)
+
+    def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
+        return {"q": self.jacobian(robot, kin)}
+
+    def curvature(self, robot: Robot, kin: Kinematics, weights: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+        square, turned = weights * weights, self._turns(robot, kin)
+        force = square * self.residual(robot, kin)
+        stiffness = jnp.diag(square * _scalar(self._rows(robot, kin), turned))
+        if turned.places:
+            scaled = jnp.stack([square[place : place + 3] for place in turned.places])
+            blocks = jnp.einsum("nki,nk,nkj->nij", turned.jacobians, scaled, turned.jacobians)
+            stiffness = with_blocks(stiffness, turned.places, blocks + bending(turned, force))
+            force = force @ self.jacobian(robot, kin)
+        return {"q": force}, stiffness
+
+
+def _scalar(rows: jax.Array, turned: Turns) -> jax.Array:
+    """`rows` without those that are rotations."""
+    plain = np.ones(rows.shape[0])
+    for place in turned.places:
+        plain[place : place + 3] = 0
+    return rows * jnp.asarray(plain, rows.dtype)

@@ -1,0 +1,113 @@
+"""Velocity tasks: what is wanted of the motion of one step, rather than of a configuration."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.errors import JaxikError
+from jaxik.kinematics import Kinematics
+from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Frame
+from jaxik.tasks import arguments
+from jaxik.tasks.objective import Objective, velocity_objective
+from jaxik.tasks.tangent import free_rates
+
+
+@pytree
+class Motion:
+    """The step that velocity tasks speak of.
+
+    Args:
+      dt: its duration (*batch,) [s].
+      previous_velocity: of the step before, (*batch, nv) [rad/s, m/s], in MuJoCo's tangent; None: at rest.
+
+    Raises:
+      JaxikError: if dt is not positive.
+    """
+
+    dt: Any = leaf(0)
+    previous_velocity: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        dt = arguments.array("dt", self.dt)
+        if not isinstance(dt, Tracer) and not (np.asarray(dt) > 0).all():
+            raise JaxikError(f"dt is a positive duration [s], not {np.asarray(dt)!r}")
+        set_fields(self, dt=dt)
+        if self.previous_velocity is not None:
+            set_fields(self, previous_velocity=arguments.array("previous_velocity", self.previous_velocity))
+
+
+class VelocityTask:
+    """Something wanted of the displacement dq (nv,) of one step, written for one element: `A dq = b`.
+
+    A velocity task is a frozen pytree like a `Task`, and acts in differential IK only: a configuration to be solved for
+    has no velocity. A new one needs `rows`.
+
+    Attributes:
+      frames, subtrees: what `rows` looks at, static, as of `Task`.
+      priority: static; 0 is highest.
+      cost: weight of the rows; the objective is 1/2 |cost * (A dq - b)|^2.
+    """
+
+    priority: int = 0
+    cost: Any = 1.0
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return ()
+
+    @property
+    def subtrees(self) -> tuple[int | str, ...]:
+        return ()
+
+    def check(self, robot: Robot) -> None:
+        """Say on the host what of the task does not fit `robot`; extend it with `super().check`.
+
+        Raises:
+          JaxikError: for a frame of another robot, or a cost of a wrong shape.
+        """
+        for frame in self.frames:
+            robot.frame(frame)
+
+    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> tuple[jax.Array, jax.Array]:
+        """A (m, nv) and b (m,) without costs, at an evaluated configuration."""
+        raise TypeError(f"{type(self).__name__} has to define rows(robot, kin, motion)")
+
+    def weights(self) -> Any:
+        """Cost of each row: a number, or (m,)."""
+        return self.cost
+
+    def objective(self, robot: Robot, kin: Kinematics, motion: Motion) -> Objective:
+        """What the task adds to one step: H = A' W^2 A and c = -A' W^2 b, with W the costs on a diagonal."""
+        return velocity_objective(self, robot, kin, motion)
+
+
+def set_velocity_fields(task: Any) -> None:
+    """Check and set what the tasks on each degree of freedom have: cost, free_joints and priority."""
+    if not isinstance(task.priority, int):
+        raise JaxikError(f"priority is an int, 0 the highest, not {task.priority!r}")
+    if not isinstance(task.free_joints, bool):
+        raise JaxikError(f"free_joints is True or False, not {task.free_joints!r}")
+    set_fields(task, cost=arguments.number("cost", task.cost))
+
+
+def check_degrees_of_freedom(name: str, value: Any, robot: Robot, isotropic: bool = False) -> None:
+    """Raise a JaxikError if an array is not one over the robot's degrees of freedom."""
+    shape = np.shape(value)
+    if isotropic and (not shape or shape[-1] == 1):
+        return
+    if shape[-1:] != (robot.nv,):
+        more = ", a number, or (*batch, 1)" if isotropic else ""
+        raise JaxikError(f"{name} has shape (*batch, nv) with nv = {robot.nv}{more}; not {shape}")
+
+
+def own_rates(robot: Robot, dtype: Any, free_joints: bool) -> jax.Array:
+    """The identity (nv, nv), with zeros for free joints unless they count."""
+    counts = np.ones(robot.nv)
+    if not free_joints:
+        counts[free_rates(robot.topology)] = 0
+    return jnp.diag(jnp.asarray(counts, dtype))
