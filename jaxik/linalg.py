@@ -14,6 +14,7 @@ MAX_RUNS = 24
 
 def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
     """Rows of `x` along `axis` in a static order, NOTHING giving zeros, by slices where they are contiguous."""
+    axis %= x.ndim
     runs: list[list[int]] = []
     for i in indices:
         if runs and (i == runs[-1][-1] + 1 if i != NOTHING and runs[-1][-1] != NOTHING else i == runs[-1][-1]):

@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxik import kinematics
+from jaxik.coordinates import Coordinates, coordinates, narrowed
 from jaxik.errors import JaxikError, JaxikWarning
 from jaxik.kinematics import Kinematics
 from jaxik.limits.configuration import ConfigurationLimit, unlimited
-from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
-from jaxik.tasks.base import Task, second_order
+from jaxik.tasks.base import Task, looked_at, second_order
 from jaxik.tasks.rows import pairs, row_weights, weighted_rows
 from jaxik.tasks.velocity import VelocityTask
 
@@ -31,8 +32,9 @@ class Problem:
         names.
       limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
       constraints: None for the model's active equality constraints, {} for none.
-      dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of a ball joint's
-        three all are held, or none: a single one is a rate, which does not add up to an angle.
+      dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of the three
+        rotations of a ball or free joint all are held, or none: a single one is a rate, which does not add up to an
+        angle. A joint that a coupling drives moves if its leader and all that follow it may.
 
     Raises:
       JaxikError: for a wrong type, an empty problem, or a name that is no string.
@@ -92,11 +94,18 @@ def _named(field: str, tasks: Any, allowed: tuple[type, ...]) -> dict[str, Any]:
 
 @pytree
 class Prepared:
-    """A problem of one element with what does not change while it is solved: limits and kinematic constants."""
+    """A problem of one element with what does not change while it is solved.
+
+    Attributes:
+      robot: with the problem's limits, of leaders drawn in so that their followers keep theirs.
+      constants: of the kinematics that the tasks look at.
+      moving: the degrees of freedom that they depend on, static.
+    """
 
     problem: Problem = leaf()
     robot: Robot = leaf()
     constants: Segments = leaf()
+    moving: Coordinates = static()
 
 
 def prepare(problem: Problem) -> Prepared:
@@ -111,14 +120,30 @@ def prepare(problem: Problem) -> Prepared:
     roots = (root for task in tasks for root in task.subtrees)
     subtrees = tuple(dict.fromkeys(robot.topology.body_index(r) if isinstance(r, str) else r for r in roots))
     constants = segments(robot, plan(robot.topology, frames, subtrees))
-    return Prepared(problem, limited, constants)
+    moving = coordinates(robot.topology, _used(problem, constants), hold_couplings=problem.constraints is None)
+    return Prepared(problem, narrowed(limited, moving), constants, moving)
+
+
+def _used(problem: Problem, constants: Segments) -> set[int]:
+    """The degrees of freedom that some task depends on."""
+    robot = problem.robot
+    things: list[Any] = []
+
+    def look() -> None:
+        kin = kinematics.forward(constants, robot.q_home)
+        things.extend(thing for task in problem.tasks.values() for thing in looked_at(task, robot, kin))
+
+    jax.eval_shape(look)
+    if "q" in things:
+        return set(range(robot.nv))
+    return {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
 
 
 class Rows(NamedTuple):
     """The tasks at one configuration, stacked and weighted: 1/2 |residual|^2 is the objective.
 
     Attributes:
-      residual (m,), jacobian (m, nv): weighted with the costs; columns of masked degrees of freedom are zero.
+      residual (m,), jacobian (m, nv): weighted with the costs.
     """
 
     residual: jax.Array
@@ -138,18 +163,14 @@ def rows(prepared: Prepared, kin: Kinematics) -> Rows:
         residual, jacobian = weighted_rows(task, robot, kin)
         residuals.append(residual)
         jacobians.append(jacobian)
-    jacobian = jnp.concatenate(jacobians)
-    if prepared.problem.dof_mask is not None:
-        jacobian = jacobian * prepared.problem.dof_mask.astype(jacobian.dtype)
-    return Rows(jnp.concatenate(residuals), jacobian)
+    return Rows(jnp.concatenate(residuals), jnp.concatenate(jacobians))
 
 
 class Bowl(NamedTuple):
     """The objective at one configuration to second order.
 
     Attributes:
-      cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`; zero for masked degrees of
-        freedom.
+      cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`.
     """
 
     cost: jax.Array
@@ -167,9 +188,6 @@ def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
         slope, curvature = second_order(task, robot, kin, weights)
         cost = cost + 0.5 * sum(jnp.sum((w * r) ** 2) for w, r in pairs(weights, residual))
         gradient, hessian = gradient + slope, hessian + curvature
-    if prepared.problem.dof_mask is not None:
-        mask = prepared.problem.dof_mask.astype(dtype)
-        gradient, hessian = mask * gradient, mask[:, None] * hessian * mask
     return Bowl(cost, gradient, hessian)
 
 
@@ -236,8 +254,7 @@ def check_solvable(problem: Problem) -> None:
         raise JaxikError("solve does not take constraints yet: make them tasks with a high cost")
     if len({task.priority for task in tasks.values()}) > 1:
         raise JaxikError("solve does not take tasks at several priorities yet: give them one priority, and costs")
-    held = [c.name or topology.joints[c.follower].name for c in topology.couplings]
-    held += [e.label for e in topology.closures if not set(e.bodies) & set(topology.mocap_bodies)]
+    held = [e.label for e in topology.closures if not set(e.bodies) & set(topology.mocap_bodies)]
     if problem.constraints is None and held:
         warnings.warn(
             f"solve does not hold the equality constraints of {topology.name} yet ({', '.join(held)}): "

@@ -8,6 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.batching import batch_shape
+from jaxik.coordinates import follow
 from jaxik.errors import JaxikError
 from jaxik.manifold import clamp
 from jaxik.problem import (
@@ -94,7 +95,8 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 
     Args:
       problem: robot, tasks and limits; any leaf may have leading batch axes, which broadcast.
-      q0: start (*batch, nq); the robot's `q_home` by default. Starts outside the limits are moved inside.
+      q0: start (*batch, nq); the robot's `q_home` by default. Starts outside the limits are moved inside, and joints
+        that a coupling drives to where it has them. What no task depends on, or `dof_mask` holds, stays there.
         Its dtype decides in which precision everything is computed.
       options: `SolveOptions`; all traced.
 
@@ -183,6 +185,7 @@ def _prepare(problem: Problem, q0: jax.Array, options: SolveOptions) -> _Context
     prepared = prepare(problem)
     finite = jnp.isfinite(q0)
     q = clamp(prepared.robot, jnp.where(finite, q0, problem.robot.q_home))
+    q = follow(prepared.robot, prepared.moving, q)
     return _Context(prepared, q, jnp.all(finite), options)
 
 

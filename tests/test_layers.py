@@ -17,7 +17,7 @@ LAYERS = (
     {"errors", "pytree", "status"},
     {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "segments", "kinematics", "dynamics"},
-    {"tasks", "limits"},
+    {"coordinates", "tasks", "limits"},
     {"problem", "qp"},
     {"solvers"},
     {"implicit", "step", "solve", "search", "track", "__init__"},

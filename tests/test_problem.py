@@ -233,15 +233,15 @@ def test_what_cannot_be_solved_is_said(build: Any, message: str) -> None:
         build()
 
 
-COUPLED = own_tasks.PLANAR.replace(
-    "</mujoco>", '<equality><joint name="geared" joint1="second" joint2="first"/></equality></mujoco>'
+CLOSED = own_tasks.PLANAR.replace(
+    "</mujoco>", '<equality><connect name="hinged" body1="lower" anchor="0.7 0 0"/></equality></mujoco>'
 )
 
 
 def test_equality_constraints_that_are_not_held_are_said() -> None:
-    robot = jaxik.load_robot(COUPLED)
+    robot = jaxik.load_robot(CLOSED)
     tasks = {"tip": FrameTask(robot.frame("tip"), [1.2, 0.5, 0], orientation_cost=None)}
-    with pytest.warns(JaxikWarning, match=r"does not hold the equality constraints of planar yet \(geared\)") as warned:
+    with pytest.warns(JaxikWarning, match=r"does not hold the equality constraints of planar yet \(hinged\)") as warned:
         solution = jaxik.solve(Problem(robot, tasks))
     assert len(warned) == 1 and warned[0].filename == __file__
     meant = jaxik.solve(Problem(robot, tasks, constraints={}))  # warnings are errors here

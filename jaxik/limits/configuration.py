@@ -1,16 +1,14 @@
-"""Joint limits as a box on the displacement from a configuration."""
+"""Keep joints inside their limits."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik import lie
 from jaxik.errors import JaxikError
-from jaxik.manifold import scalar_coordinates, tangent_bounds
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
 
@@ -60,77 +58,3 @@ def unlimited(robot: Robot) -> Robot:
 
 def _with_limits(robot: Robot, lower: jax.Array, upper: jax.Array) -> Robot:
     return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
-
-
-class Box(NamedTuple):
-    """How far each coordinate of a displacement may go (nv,), at one configuration.
-
-    The coordinates are the degrees of freedom, but for a ball joint: its first one is the rotation about the axis by
-    which it is turned already, the only direction in which its total angle changes.
-    """
-
-    lower: jax.Array
-    upper: jax.Array
-    axes: tuple[jax.Array, ...]
-
-
-def box(robot: Robot, q: jax.Array) -> Box:
-    """The box of displacements that keep the limits."""
-    coordinate = scalar_coordinates(robot.topology, q)
-    lower, upper = tangent_bounds(robot)
-    low, high = jnp.minimum(lower - coordinate, 0), jnp.maximum(upper - coordinate, 0)
-    axes = []
-    for j in robot.topology.ball_joints:
-        joint = robot.topology.joints[j]
-        quaternion = lie.normalized(q[joint.q_index : joint.q_index + 4])
-        rotation = lie.log_quaternion(jnp.where(quaternion[0] < 0, -quaternion, quaternion))
-        angle = jnp.linalg.norm(rotation)
-        axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * jnp.eye(1, 3, dtype=q.dtype)[0])
-        axes.append(_basis(axis))
-        at = jnp.arange(robot.nv) == joint.v_index
-        high = jnp.where(at, jnp.maximum(robot.limit_upper[j] - angle, 0), high)
-    return Box(low, high, tuple(axes))
-
-
-def _basis(axis: jax.Array) -> jax.Array:
-    """An orthonormal basis (3, 3), by columns, that starts with `axis` (Duff et al. 2017)."""
-    x, y, z = axis
-    sign = jnp.where(z < 0, -1.0, 1.0).astype(axis.dtype)
-    a = -1 / (sign + z)
-    b = x * y * a
-    second = jnp.stack([1 + sign * x * x * a, sign * b, -sign * x])
-    third = jnp.stack([b, sign + y * y * a, -y])
-    return jnp.stack([axis, second, third], axis=1)
-
-
-def to_box(robot: Robot, box: Box, columns: jax.Array) -> jax.Array:
-    """Rewrite (..., nv) rows on degrees of freedom as rows on the box's coordinates."""
-    return _turn(robot, columns, box.axes)
-
-
-def from_box(robot: Robot, box: Box, displacement: jax.Array) -> jax.Array:
-    """The tangent (nv,) of a displacement in the box's coordinates."""
-    return _turn(robot, displacement, tuple(axes.T for axes in box.axes))
-
-
-def _turn(robot: Robot, columns: jax.Array, axes: tuple[jax.Array, ...]) -> jax.Array:
-    if not axes:
-        return columns
-    parts, end = [], 0
-    for j, basis in zip(robot.topology.ball_joints, axes, strict=True):
-        start = robot.topology.joints[j].v_index
-        parts += [columns[..., end:start], columns[..., start : start + 3] @ basis]
-        end = start + 3
-    parts.append(columns[..., end:])
-    return jnp.concatenate(parts, axis=-1)
-
-
-def coordinate_range(robot: Robot) -> jax.Array:
-    """Width of the limits behind each degree of freedom (nv,) [rad or m], infinite without limits."""
-    lower, upper = tangent_bounds(robot)
-    width = upper - lower
-    for j in robot.topology.ball_joints:
-        start = robot.topology.joints[j].v_index
-        inside = (jnp.arange(robot.nv) >= start) & (jnp.arange(robot.nv) < start + 3)
-        width = jnp.where(inside, 2 * robot.limit_upper[j], width)
-    return width

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from jaxik.coordinates import follow
 from jaxik.errors import JaxikError
-from jaxik.limits.configuration import Box, box, coordinate_range, from_box, to_box
+from jaxik.kinematics import Kinematics
+from jaxik.limits.box import Box, box, coordinate_range, from_box, to_box
 from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
 from jaxik.problem import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, rows
@@ -78,7 +80,7 @@ class State(NamedTuple):
 
     Attributes:
       q (nq,), model, cost (), errors: the best configuration so far, expanded to first (`Rows`) or second (`Bowl`)
-        order, and what each task reports there; the cost is infinite before the first evaluation.
+        order in the box's coordinates, and what tasks report there; the cost is infinite before the first evaluation.
       damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed, of Newton the last undamped one [rad or m].
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
@@ -113,7 +115,7 @@ class Step(NamedTuple):
     """What a model proposes.
 
     Attributes:
-      displacement (nv,): in the box's coordinates.
+      displacement (n,): of the box's coordinates.
       predicted (): decrease of the cost according to the model.
       convex (): whether the model is, on the free coordinates.
     """
@@ -125,18 +127,15 @@ class Step(NamedTuple):
 
 def start_gauss_newton(prepared: Prepared, q: jax.Array, errors: Any, damping: jax.Array) -> State:
     """Before the first step of Gauss-Newton from `q` (nq,)."""
-    return _start(jax.eval_shape(rows, prepared, _kinematics_of(prepared, q)), q, errors, damping, jnp.int32(0))
+    shape, _ = jax.eval_shape(lambda: _slopes(prepared, evaluate(prepared, q)))
+    return _start(shape, q, errors, damping, jnp.int32(0))
 
 
 def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array) -> State:
     """Before the first Newton step from `q` (nq,), after some iterations of Gauss-Newton."""
-    nv, dtype = prepared.robot.nv, q.dtype
-    shape = Bowl(*(jax.ShapeDtypeStruct(s, dtype) for s in ((), (nv,), (nv, nv))))
-    return _start(shape, q, errors, jnp.asarray(_least_damping(dtype), dtype), iterations)
-
-
-def _kinematics_of(prepared: Prepared, q: jax.Array) -> Any:
-    return jax.eval_shape(evaluate, prepared, q)
+    size, dtype = len(prepared.moving.own), q.dtype
+    flat = Bowl(jnp.zeros((), dtype), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
+    return _start(flat, q, errors, jnp.asarray(_least_damping(dtype), dtype), iterations)
 
 
 def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations: jax.Array) -> State:
@@ -159,10 +158,10 @@ def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations
 
 def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     """One step on the model J'J; ends when the tasks are met and polished, or it crawls."""
-    limits = box(prepared.robot, state.q)
+    limits = _limits(prepared, state.q)
     damping = jnp.where(state.met, _least_damping(state.q.dtype), state.damping)
     proposed = _gauss_newton_step(prepared, state.model, limits, damping)
-    trial = _try_slopes(prepared, _reached(prepared, state.q, limits, proposed))
+    trial = _try(_slopes, prepared, state, limits, proposed)
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
     decrease = state.cost - trial.cost
     good = accepted & (decrease > GOOD_RATIO * proposed.predicted)
@@ -179,10 +178,10 @@ def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> Sta
 def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     """One step on the exact Hessian; ends where it is stationary as well."""
     first, polishing = jnp.isinf(state.cost), state.met
-    limits = box(prepared.robot, state.q)
+    limits = _limits(prepared, state.q)
     damping = jnp.where(polishing, _least_damping(state.q.dtype), state.damping)
     proposed = _newton_step(prepared, state.model, limits, damping)
-    trial = _try_bowl(prepared, _reached(prepared, state.q, limits, proposed))
+    trial = _try(_curves, prepared, state, limits, proposed)
     eps = jnp.finfo(trial.cost.dtype).eps
     unseen = proposed.convex & (jnp.abs(proposed.predicted) <= NOISE * eps * state.cost)
     lowered = proposed.convex & (trial.cost < state.cost) & (trial.met | ~polishing)
@@ -209,22 +208,34 @@ def _least_damping(dtype: Any) -> Any:
     return 10 * jnp.finfo(dtype).eps
 
 
-def _reached(prepared: Prepared, q: jax.Array, limits: Box, proposed: Step) -> jax.Array:
-    """The configuration (nq,) that a step leads to."""
-    tangent = from_box(prepared.robot, limits, proposed.displacement)
-    return clamp(prepared.robot, integrate(prepared.robot.topology, q, tangent))
-
-
-def _try_slopes(prepared: Prepared, q: jax.Array) -> Trial:
+def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step) -> Trial:
+    """Evaluate the configuration that a step leads to."""
+    tangent = from_box(prepared.moving, limits, proposed.displacement)
+    reached = clamp(prepared.robot, integrate(prepared.robot.topology, state.q, tangent))
+    q = follow(prepared.robot, prepared.moving, reached)
     kin = evaluate(prepared, q)
-    model, found = rows(prepared, kin), errors(prepared, kin)
-    return Trial(q, model, 0.5 * jnp.sum(model.residual * model.residual), found, met(prepared, found))
+    model, cost = expand(prepared, kin)
+    found = errors(prepared, kin)
+    return Trial(q, model, cost, found, met(prepared, found))
 
 
-def _try_bowl(prepared: Prepared, q: jax.Array) -> Trial:
-    kin = evaluate(prepared, q)
-    model, found = bowl(prepared, kin), errors(prepared, kin)
-    return Trial(q, model, model.cost, found, met(prepared, found))
+def _slopes(prepared: Prepared, kin: Kinematics) -> tuple[Rows, jax.Array]:
+    """The tasks to first order, on the box's coordinates, and their cost."""
+    model = rows(prepared, kin)
+    jacobian = to_box(prepared.moving, _limits(prepared, kin.q), model.jacobian)
+    return Rows(model.residual, jacobian), 0.5 * jnp.sum(model.residual * model.residual)
+
+
+def _curves(prepared: Prepared, kin: Kinematics) -> tuple[Bowl, jax.Array]:
+    """The cost to second order, on the box's coordinates."""
+    model, limits = bowl(prepared, kin), _limits(prepared, kin.q)
+    gradient = to_box(prepared.moving, limits, model.gradient)
+    hessian = to_box(prepared.moving, limits, to_box(prepared.moving, limits, model.hessian).T)
+    return Bowl(model.cost, gradient, hessian), model.cost
+
+
+def _limits(prepared: Prepared, q: jax.Array) -> Box:
+    return box(prepared.robot, prepared.moving, q, prepared.problem.dof_mask)
 
 
 def _moved(
@@ -264,9 +275,7 @@ def _moved(
 
 def _projected_gradient(prepared: Prepared, q: jax.Array, model: Bowl) -> jax.Array:
     """Norm of the gradient over the free coordinates, in units of joint range."""
-    limits = box(prepared.robot, q)
-    gradient = to_box(prepared.robot, limits, model.gradient)
-    scaled = jnp.where(_free(limits, gradient), gradient * _scale(prepared), 0)
+    scaled = jnp.where(_free(_limits(prepared, q), model.gradient), model.gradient * _scale(prepared), 0)
     return jnp.sqrt(jnp.sum(scaled * scaled))
 
 
@@ -277,12 +286,12 @@ def _step_tolerance(options: SolveOptions, dtype: Any) -> jax.Array | float:
 
 
 def _scale(prepared: Prepared) -> jax.Array:
-    """Length of one unit of step for each coordinate (nv,): its range, at most a turn.
+    """Length of one unit of step for each coordinate (n,): its range, at most a turn.
 
     Narrow joints meet their bounds first, and most failures are minima with a joint at a bound: against the identity
     2 to 3 % more Panda targets are solved from one start.
     """
-    width = coordinate_range(prepared.robot)
+    width = coordinate_range(prepared.robot, prepared.moving)
     # A joint without room does not move, whatever its unit.
     return jnp.where(width > 0, jnp.minimum(width, 2 * jnp.pi), 1.0)
 
@@ -304,8 +313,8 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
     are solved from one start, with it 90 %; a third changes nothing.
 
     Args:
-      free (nv,): coordinates that no bound holds.
-      minimise: free, fixed (nv,) -> minimum over the free coordinates with the others displaced by `fixed`, and pivot.
+      free (n,): coordinates that no bound holds.
+      minimise: free, fixed (n,) -> minimum over the free coordinates with the others displaced by `fixed`, and pivot.
     """
     nothing = jnp.zeros_like(limits.lower)
     first, pivot = minimise(free, nothing)
@@ -318,8 +327,7 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
 
 def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: Any) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box."""
-    residual, scale = model.residual, _scale(prepared)
-    jacobian = to_box(prepared.robot, limits, model.jacobian)
+    residual, jacobian, scale = model.residual, model.jacobian, _scale(prepared)
     scaled = jacobian * scale
     damping = damping * _largest(jnp.sum(scaled * scaled, axis=0))
 
@@ -346,9 +354,7 @@ def _damped_least_squares(jacobian: jax.Array, residual: jax.Array, damping: jax
 
 def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> Step:
     """The same with the exact Hessian in the place of J'J; not convex where that is indefinite."""
-    scale = _scale(prepared)
-    gradient = to_box(prepared.robot, limits, model.gradient)
-    curvature = to_box(prepared.robot, limits, to_box(prepared.robot, limits, model.hessian).T)
+    gradient, curvature, scale = model.gradient, model.hessian, _scale(prepared)
     scaled = scale[:, None] * curvature * scale
     eye = jnp.eye(scale.shape[0], dtype=scale.dtype)
     damping = damping * _largest(jnp.max(jnp.abs(scaled), axis=0))

@@ -159,7 +159,7 @@ class _Displaced:
         )
 
 
-def _looked_at(task: Task, robot: Robot, kin: Kinematics) -> list[Any]:
+def looked_at(task: Task, robot: Robot, kin: Kinematics) -> list[Any]:
     """What the residual depends on: frames, roots of subtrees, "q"."""
     probe = _Displaced(kin, {})
     jax.eval_shape(lambda: task.residual(robot, probe))  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
         key: jax.jacfwd(lambda x, key=key: task.residual(robot, _Displaced(kin, {key: x})))(  # type: ignore[arg-type]
             jnp.zeros(_size(kin, key), kin.q.dtype)
         )
-        for key in _looked_at(task, robot, kin)
+        for key in looked_at(task, robot, kin)
     }
 
 
@@ -228,7 +228,7 @@ def default_curvature(
     task: Task, robot: Robot, kin: Kinematics, weights: Any
 ) -> tuple[dict[Any, jax.Array], jax.Array]:
     """Differentiate the slopes once more."""
-    sizes = {key: _size(kin, key) for key in _looked_at(task, robot, kin)}
+    sizes = {key: _size(kin, key) for key in looked_at(task, robot, kin)}
     ends = list(itertools.accumulate(sizes.values(), initial=0))
     places = dict(zip(sizes, itertools.pairwise(ends), strict=True))
 

@@ -1,0 +1,242 @@
+"""Which degrees of freedom a solver moves: those that matter, each with a coordinate of its own or behind another's.
+
+A degree of freedom that no task depends on has no coordinate: it stays where it is, and costs nothing. Nor has one
+that a joint coupling drives: it follows its leader, exactly.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Collection
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.errors import JaxikError
+from jaxik.linalg import NOTHING, arrange
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Coupling, Topology
+
+# How far from home the limit of a leader without one is looked for [rad or m].
+UNLIMITED_REACH = 1e3
+
+
+@dataclasses.dataclass(frozen=True)
+class Coordinates:
+    """The degrees of freedom with a coordinate of their own, and the couplings behind them.
+
+    Attributes:
+      own: degrees of freedom, ascending; coordinate i is that of `own[i]`.
+      couplings: indices of `topology.couplings`, a leader's own coupling before those that it leads.
+    """
+
+    topology: Topology
+    own: tuple[int, ...]
+    couplings: tuple[int, ...]
+
+    @functools.cached_property
+    def balls(self) -> tuple[int, ...]:
+        """The ball joints that have coordinates."""
+        return tuple(j for j in self.topology.ball_joints if self.topology.joints[j].v_index in self.own)
+
+    @functools.cached_property
+    def rounds(self) -> int:
+        """Length of the longest chain of couplings."""
+        depth: dict[int, int] = {}
+        for coupling in self._couplings:
+            depth[coupling.follower] = 1 + (0 if coupling.leader is None else depth.get(coupling.leader, 0))
+        return max(depth.values(), default=0)
+
+    @functools.cached_property
+    def behind(self) -> tuple[tuple[int, ...], ...]:
+        """For each coordinate, which of the couplings move with it, as places in `couplings`."""
+        roots = _roots(self._couplings)
+        dofs = [self._dof(roots[c.follower]) for c in self._couplings]
+        return tuple(tuple(i for i, dof in enumerate(dofs) if dof == own) for own in self.own)
+
+    @functools.cached_property
+    def leads(self) -> tuple[int, ...]:
+        """For each coupling, the place of the one that drives its leader, or NOTHING."""
+        place = {c.follower: i for i, c in enumerate(self._couplings)}
+        return tuple(NOTHING if c.leader is None else place.get(c.leader, NOTHING) for c in self._couplings)
+
+    @functools.cached_property
+    def follower_joints(self) -> tuple[int, ...]:
+        return tuple(c.follower for c in self._couplings)
+
+    @functools.cached_property
+    def follower_dofs(self) -> tuple[int, ...]:
+        return tuple(self._dof(c.follower) for c in self._couplings)
+
+    @functools.cached_property
+    def follower_places(self) -> tuple[int, ...]:
+        """Where each follower stands in a configuration."""
+        return tuple(self.topology.joints[c.follower].q_index for c in self._couplings)
+
+    @functools.cached_property
+    def leader_places(self) -> tuple[int, ...]:
+        """Where each leader stands in a configuration, or NOTHING."""
+        joints = self.topology.joints
+        return tuple(NOTHING if c.leader is None else joints[c.leader].q_index for c in self._couplings)
+
+    @property
+    def _couplings(self) -> list[Coupling]:
+        return [self.topology.couplings[i] for i in self.couplings]
+
+    def _dof(self, joint: int | None) -> int:
+        return NOTHING if joint is None else self.topology.joints[joint].v_index
+
+
+def coordinates(topology: Topology, used: Collection[int], *, hold_couplings: bool) -> Coordinates:
+    """Give coordinates to what moves the degrees of freedom that are used.
+
+    Args:
+      used: degrees of freedom that some task depends on.
+      hold_couplings: whether the model's joint couplings hold.
+
+    Raises:
+      JaxikError: if couplings drive a joint twice, or in a circle.
+    """
+    order = _in_order(topology) if hold_couplings else ()
+    couplings = [topology.couplings[i] for i in order]
+    roots = _roots(couplings)
+    joints = topology.joints
+    own: set[int] = set()
+    for joint, description in enumerate(joints):
+        if not set(used).isdisjoint(description.v_indices):
+            root = roots.get(joint, joint)
+            own |= set() if root is None else set(joints[root].v_indices)
+    return Coordinates(topology, tuple(sorted(own)), order)
+
+
+def _in_order(topology: Topology) -> tuple[int, ...]:
+    """The couplings, leaders before those that follow them."""
+    drives: dict[int, int] = {}
+    for i, coupling in enumerate(topology.couplings):
+        if coupling.follower in drives:
+            raise JaxikError(
+                f"joint {topology.joints[coupling.follower].name!r} of {topology.name} is driven by two couplings, "
+                "which cannot both hold: remove one from the model, or pass constraints={} and hold them by tasks"
+            )
+        drives[coupling.follower] = i
+    order: list[int] = []
+
+    def visit(i: int, path: tuple[int, ...]) -> None:
+        if i in path:
+            names = ", ".join(topology.joints[topology.couplings[p].follower].name for p in path)
+            raise JaxikError(
+                f"couplings of {topology.name} drive each other in a circle ({names}): remove one from the model, or "
+                "pass constraints={} and hold them by tasks"
+            )
+        leader = topology.couplings[i].leader
+        if leader in drives:
+            visit(drives[leader], (*path, i))
+        if i not in order:
+            order.append(i)
+
+    for i in range(len(topology.couplings)):
+        visit(i, ())
+    return tuple(order)
+
+
+def _roots(couplings: list[Coupling]) -> dict[int, int | None]:
+    """For each follower the joint at the head of its chain; None where that is held at a constant."""
+    roots: dict[int, int | None] = {}
+    for coupling in couplings:
+        roots[coupling.follower] = None if coupling.leader is None else roots.get(coupling.leader, coupling.leader)
+    return roots
+
+
+def _leaders(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+    """How far each leader is from its reference; zero for couplings without one."""
+    places = moving.leader_places
+    return arrange(q, places) - arrange(robot.q_reference, places)
+
+
+def _coefficients(robot: Robot, moving: Coordinates) -> jax.Array:
+    """Polynomials of the couplings, constant first (5, ncoupling)."""
+    return robot.coupling_coefficients[jnp.asarray(moving.couplings, int)].T
+
+
+def slopes(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+    """How far each follower moves for a unit step of the coordinate at the head of its chain (ncoupling,)."""
+    x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
+    own = c[1] + x * (2 * c[2] + x * (3 * c[3] + x * 4 * c[4]))
+    heads = jnp.asarray([lead == NOTHING for lead in moving.leads])
+    total = own
+    for _ in range(moving.rounds - 1):
+        total = own * jnp.where(heads, 1.0, arrange(total, moving.leads))
+    return total
+
+
+def follow(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+    """The configuration (nq,) with every follower where its leader has it, and inside its limits.
+
+    Where the leaders keep the limits of `narrowed`, the followers are inside as they are.
+    """
+    if not moving.couplings:
+        return q
+    joints = moving.follower_joints
+    lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+    for _ in range(moving.rounds):
+        q = _with(q, moving.follower_places, jnp.clip(_followers(robot, moving, q), lower, upper))
+    return q
+
+
+def _followers(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+    """Where the leaders have their followers (ncoupling,), limits or not."""
+    x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
+    polynomial = c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * c[4])))
+    return arrange(robot.q_reference, moving.follower_places) + polynomial
+
+
+def _with(x: jax.Array, places: tuple[int, ...], values: jax.Array) -> jax.Array:
+    """`x` with some of its entries replaced."""
+    order = list(range(x.shape[0]))
+    for i, place in enumerate(places):
+        order[place] = x.shape[0] + i
+    return arrange(jnp.concatenate([x, values]), order)
+
+
+def narrowed(robot: Robot, moving: Coordinates) -> Robot:
+    """The robot with the limits of leaders drawn in so far that no follower passes its own.
+
+    What is kept is the interval around `q_home` that reaches out to where the first follower would leave; one that is
+    outside even there holds its leader.
+    """
+    heads = [i for i, places in enumerate(moving.behind) if places]
+    if not heads:
+        return robot
+    joints = moving.topology.joints
+    leaders = [next(j for j, joint in enumerate(joints) if joint.v_index == moving.own[i]) for i in heads]
+    home = arrange(robot.q_home, [joints[j].q_index for j in leaders])
+    followers = moving.follower_joints
+    # At most this far where there is no limit; beyond, float32 no longer tells a turn from the next.
+    reach = jnp.asarray(UNLIMITED_REACH, home.dtype)
+    bounds = []
+    for limit, out in ((robot.limit_lower, -reach), (robot.limit_upper, reach)):
+        own = arrange(limit, leaders)
+        own = jnp.where(jnp.isfinite(own), own, home + out)
+
+        def allowed(value: jax.Array) -> jax.Array:
+            q = _with(robot.q_home, tuple(joints[j].q_index for j in leaders), value)
+            inside = jnp.ones(len(followers), bool)
+            for _ in range(moving.rounds):
+                at = _followers(robot, moving, q)
+                inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
+                q = _with(q, moving.follower_places, at)
+            kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
+            return jnp.stack(kept)
+
+        def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            inner, outer = ends
+            middle = (inner + outer) / 2
+            good = allowed(middle)
+            return jnp.where(good, middle, inner), jnp.where(good, outer, middle)
+
+        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, (home, own))
+        bounds.append(jnp.where(allowed(own), arrange(limit, leaders), edge))
+    return dataclasses.replace(
+        robot,
+        limit_lower=_with(robot.limit_lower, tuple(leaders), bounds[0]),
+        limit_upper=_with(robot.limit_upper, tuple(leaders), bounds[1]),
+    )
