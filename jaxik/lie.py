@@ -53,9 +53,11 @@ def skew(w: jax.Array) -> jax.Array:
 
 def cross(a: jax.Array, b: jax.Array) -> jax.Array:
     """Cross product along axis 0: (3, ...) and (3, ...)."""
-    shape = (3, *(1,) * (a.ndim - 1))
-    x, y, z = (jnp.asarray(axis, a.dtype).reshape(shape) for axis in np.eye(3))
-    return (a[1] * b[2] - a[2] * b[1]) * x + (a[2] * b[0] - a[0] * b[2]) * y + (a[0] * b[1] - a[1] * b[0]) * z
+    return _turned(a, 1) * _turned(b, 2) - _turned(a, 2) * _turned(b, 1)
+
+
+def _turned(x: jax.Array, by: int) -> jax.Array:
+    return jnp.concatenate([x[by:], x[:by]])
 
 
 def normalized(q: jax.Array) -> jax.Array:

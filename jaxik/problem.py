@@ -17,7 +17,7 @@ from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
-from jaxik.tasks.base import Task, looked_at, second_order
+from jaxik.tasks.base import Task, reads_configuration, second_derivative
 from jaxik.tasks.rows import pairs, row_weights, weighted_rows
 from jaxik.tasks.velocity import VelocityTask
 
@@ -127,14 +127,14 @@ def prepare(problem: Problem) -> Prepared:
 def _used(problem: Problem, constants: Segments) -> set[int]:
     """The degrees of freedom that some task depends on."""
     robot = problem.robot
-    things: list[Any] = []
+    read: list[bool] = []
 
     def look() -> None:
         kin = kinematics.forward(constants, robot.q_home)
-        things.extend(thing for task in problem.tasks.values() for thing in looked_at(task, robot, kin))
+        read.extend(reads_configuration(task, robot, kin) for task in problem.tasks.values())
 
     jax.eval_shape(look)
-    if "q" in things:
+    if any(read):
         return set(range(robot.nv))
     return {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
 
@@ -160,7 +160,7 @@ def rows(prepared: Prepared, kin: Kinematics) -> Rows:
     robot = prepared.problem.robot
     residuals, jacobians = [], []
     for task in prepared.problem.tasks.values():
-        residual, jacobian = weighted_rows(task, robot, kin)
+        residual, jacobian = weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
         residuals.append(residual)
         jacobians.append(jacobian)
     return Rows(jnp.concatenate(residuals), jnp.concatenate(jacobians))
@@ -180,15 +180,14 @@ class Bowl(NamedTuple):
 
 def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
     """Expand the objective to second order at one evaluated configuration."""
-    robot, dtype = prepared.problem.robot, kin.q.dtype
-    cost, gradient, hessian = jnp.zeros((), dtype), jnp.zeros(robot.nv, dtype), jnp.zeros((robot.nv, robot.nv), dtype)
+    robot, model = prepared.problem.robot, rows(prepared, kin)
+    hessian = model.jacobian.T @ model.jacobian
     for task in prepared.problem.tasks.values():
         residual = task.residual(robot, kin)
-        weights = row_weights(task, residual)
-        slope, curvature = second_order(task, robot, kin, weights)
-        cost = cost + 0.5 * sum(jnp.sum((w * r) ** 2) for w, r in pairs(weights, residual))
-        gradient, hessian = gradient + slope, hessian + curvature
-    return Bowl(cost, gradient, hessian)
+        pull = jax.tree.map(lambda w, r: w * w * r, row_weights(task, residual), residual)
+        hessian = hessian + second_derivative(task, robot, kin, pull)
+    cost = 0.5 * jnp.sum(model.residual * model.residual)
+    return Bowl(cost, model.residual @ model.jacobian, hessian)
 
 
 def met(prepared: Prepared, errors: dict[str, Any]) -> jax.Array:

@@ -106,8 +106,8 @@ TASKS: dict[str, Callable[[Robot, str, Any], Task]] = {
         r, q, "tip", MASKS[name], axes="world"
     ),
 }
-# Rows of a Jacobian that are velocities and no derivative of a residual; they have a test of their own.
-SLIPPING = {"rolling": [0, 1], "omniwheel": [0], "omniwheel with an axle": [0]}
+# Tasks with rows on the motion, which are no derivative of a residual; they have a test of their own.
+SLIPPING = ("rolling", "omniwheel", "omniwheel with an axle")
 # The default differentiates by poses and q, and a manipulability is of a Jacobian: that task writes its own.
 WITHOUT_DEFAULT = ("manipulability", "manipulability, world axes")
 

@@ -14,11 +14,12 @@ import numpy as np
 import oracle
 import pytest
 import random_trees
+from second_order import second_order
 
 import jaxik
 from jaxik.errors import JaxikError, JaxikWarning, UnknownNameError
 from jaxik.robot.model import Robot
-from jaxik.tasks.base import default_slopes, second_order
+from jaxik.tasks.base import default_slopes
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 BATCH = 5

@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import own_tasks
 import pytest
+from second_order import second_order
 
 import jaxik
 from jaxik import (
@@ -28,7 +29,6 @@ from jaxik import (
 )
 from jaxik.problem import evaluate, prepare
 from jaxik.robot.model import Robot
-from jaxik.tasks.base import second_order
 from jaxik.tasks.rows import row_weights
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}

@@ -10,6 +10,7 @@ import numpy as np
 import own_tasks
 import pytest
 import random_trees
+from second_order import second_order
 
 import jaxik
 from jaxik import FrameTask, Problem, kinematics
@@ -20,7 +21,7 @@ from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.robot.topology import Frame, JointType
 from jaxik.segments import segments
-from jaxik.tasks.base import default_curvature, default_jacobian, second_order
+from jaxik.tasks.base import default_curvature, default_jacobian
 
 COUNT = 6
 MASK = np.array([1, 0, 1, 0, 1, 0.5])

@@ -66,6 +66,14 @@ class Task:
         """The residual's derivative along `integrate(q, dq)`: the residual's pytree with one more axis nv."""
         return default_jacobian(self, robot, kin)
 
+    def step_jacobian(self, robot: Robot, kin: Kinematics) -> Any:
+        """The Jacobian that a differential-IK step acts on: the residual's derivative, but for rows on the motion.
+
+        Such rows are no residual's derivative, as those of a wheel that must not slip: where it has rolled to depends
+        on its way. `solve`, which knows no motion, leaves them out.
+        """
+        return self.jacobian(robot, kin)
+
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
         """The residual's derivative with respect to each thing that it looks at, with one more axis on each leaf.
 
@@ -74,17 +82,17 @@ class Task:
         """
         return default_slopes(self, robot, kin)
 
-    def curvature(self, robot: Robot, kin: Kinematics, weights: Any) -> tuple[dict[Any, jax.Array], jax.Array]:
-        """First and second derivative of 1/2 |weights * residual|^2 by what the residual looks at.
+    def curvature(self, robot: Robot, kin: Kinematics, pull: Any) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        """First and second derivative of pull . residual by what the residual looks at, for a constant pull.
 
         Args:
-          weights: the cost of every row, in the residual's structure.
+          pull: an array for each leaf of the residual, in its structure.
 
         Returns:
           The first derivative by each thing, in the order of `slopes`, and the second one by all of them, stacked and
-          symmetric.
+          symmetric; None where that is zero.
         """
-        return default_curvature(self, robot, kin, weights)
+        return default_curvature(self, robot, kin, pull)
 
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
         """What the task adds to one differential-IK step, as mink and pink have it.
@@ -166,6 +174,25 @@ def looked_at(task: Task, robot: Robot, kin: Kinematics) -> list[Any]:
     return probe.used
 
 
+class _Watched:
+    """A configuration that notes which of its attributes are asked for."""
+
+    def __init__(self, kin: Kinematics) -> None:
+        self._kin = kin
+        self.names: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        self.names.add(name)
+        return getattr(self._kin, name)
+
+
+def reads_configuration(task: Task, robot: Robot, kin: Kinematics) -> bool:
+    """Whether the residual looks at `kin.q` itself: then it may depend on what moves none of its frames."""
+    watched = _Watched(kin)
+    jax.eval_shape(lambda: task.residual(robot, watched))  # type: ignore[arg-type]
+    return "q" in watched.names
+
+
 def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
     """Differentiate the residual with respect to the displacement of each thing that it looks at."""
     return {
@@ -179,54 +206,61 @@ def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
 def default_jacobian(task: Task, robot: Robot, kin: Kinematics) -> Any:
     """The residual's slopes, multiplied by the shared Jacobians of what it looks at."""
     residual = jax.eval_shape(lambda: task.residual(robot, kin))
-    total = jax.tree.map(lambda r: jnp.zeros((*r.shape, kin.nv), r.dtype), residual)
-    for key, slope in task.slopes(robot, kin).items():
+    nothing = jax.tree.map(lambda r: jnp.zeros((*r.shape, kin.nv), r.dtype), residual)
+    return along_motion(kin, task.slopes(robot, kin), nothing)
+
+
+def along_motion(kin: Kinematics, slopes: dict[Any, Any], total: Any) -> Any:
+    """Rows (..., nv) on degrees of freedom, of slopes by what moves with them, added to `total`."""
+    for key, slope in slopes.items():
         motion = _motion(kin, key)
         total = jax.tree.map(lambda t, s, motion=motion: t + s @ motion, total, slope)
     return total
 
 
-def second_order(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[jax.Array, jax.Array]:
-    """Gradient (nv,) and Hessian (nv, nv) of 1/2 |weights * residual|^2 along `integrate`.
+def second_derivative(task: Task, robot: Robot, kin: Kinematics, pull: Any) -> jax.Array:
+    """Second derivative (nv, nv) of pull . residual along `integrate`, for a constant pull.
 
     The residual is differentiated with respect to the few displacements of what it looks at, never through the
-    kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, the gradient
-    is M' f, and the Hessian M' K M plus f times the second derivative of the kinematics, a cross product for each pair
-    of joints.
+    kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, it is M' K M
+    plus f times the second derivative of the kinematics, a cross product for each pair of joints.
 
     Args:
-      weights: the cost of every row, in the residual's structure.
+      pull: an array for each leaf of the residual, in its structure; the weighted residual gives what the Hessian of
+        1/2 |cost * residual|^2 has beyond J'J.
     """
     own = type(task)
     if own.jacobian is not Task.jacobian and own.curvature is Task.curvature and own.slopes is Task.slopes:
-        return _through_kinematics(task, robot, kin, weights)
-    forces, stiffness = task.curvature(robot, kin, weights)
-    if list(forces) == ["q"]:
-        return forces["q"], stiffness  # the tangent is its own motion
+        return _through_kinematics(task, robot, kin, pull)
+    forces, stiffness = task.curvature(robot, kin, pull)
+    total = jnp.zeros((kin.nv, kin.nv), kin.q.dtype)
+    if list(forces) == ["q"]:  # the tangent is its own motion
+        return total if stiffness is None else stiffness
     motions = {key: _motion(kin, key) for key in forces}
-    motion = jnp.concatenate(list(motions.values()))
-    hessian = motion.T @ (stiffness @ motion)
+    if stiffness is not None:
+        motion = jnp.concatenate(list(motions.values()))
+        total = motion.T @ (stiffness @ motion)
+        total = (total + total.T) / 2
     for key, force in forces.items():
         if key != "q":
-            hessian = hessian + kin.bending(motions[key], force)
-    return jnp.concatenate(list(forces.values())) @ motion, (hessian + hessian.T) / 2
+            total = total + kin.bending(motions[key], force)
+    return total
 
 
-def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[jax.Array, jax.Array]:
+def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, pull: Any) -> jax.Array:
     """The same for a task of which only the Jacobian along `integrate` is known."""
 
     def gradient(dq: jax.Array) -> jax.Array:
         there = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
-        return _pull(task.jacobian(robot, there), weights, task.residual(robot, there), kin.nv)
+        return _pulled(task.jacobian(robot, there), pull, kin.nv)
 
-    zero = jnp.zeros(kin.nv, kin.q.dtype)
-    hessian = jax.jacfwd(gradient)(zero)
-    return gradient(zero), (hessian + hessian.T) / 2
+    bent = jax.jacfwd(gradient)(jnp.zeros(kin.nv, kin.q.dtype))
+    return (bent + bent.T) / 2
 
 
 def default_curvature(
-    task: Task, robot: Robot, kin: Kinematics, weights: Any
-) -> tuple[dict[Any, jax.Array], jax.Array]:
+    task: Task, robot: Robot, kin: Kinematics, pull: Any
+) -> tuple[dict[Any, jax.Array], jax.Array | None]:
     """Differentiate the slopes once more."""
     sizes = {key: _size(kin, key) for key in looked_at(task, robot, kin)}
     ends = list(itertools.accumulate(sizes.values(), initial=0))
@@ -234,8 +268,8 @@ def default_curvature(
 
     def force(x: jax.Array) -> jax.Array:
         there: Any = _Displaced(kin, {key: x[start:end] for key, (start, end) in places.items()})
-        slopes, residual = task.slopes(robot, there), task.residual(robot, there)
-        return jnp.concatenate([_pull(slopes[key], weights, residual, size) for key, size in sizes.items()])
+        slopes = task.slopes(robot, there)
+        return jnp.concatenate([_pulled(slopes[key], pull, size) for key, size in sizes.items()])
 
     zero = jnp.zeros(ends[-1], kin.q.dtype)
     at_rest, stiffness = force(zero), jax.jacfwd(force)(zero)
@@ -243,11 +277,11 @@ def default_curvature(
     return {key: at_rest[start:end] for key, (start, end) in places.items()}, (stiffness + stiffness.T) / 2
 
 
-def _pull(slope: Any, weights: Any, residual: Any, size: int) -> jax.Array:
-    """The gradient (size,) of 1/2 |weights * residual|^2 with respect to one displacement."""
-    parts = zip(jax.tree.leaves(slope), jax.tree.leaves(weights), jax.tree.leaves(residual), strict=True)
+def _pulled(slope: Any, pull: Any, size: int) -> jax.Array:
+    """The derivative (size,) of pull . residual with respect to one displacement."""
+    parts = zip(jax.tree.leaves(slope), jax.tree.leaves(pull), strict=True)
     return sum(
-        (jnp.ravel(w * w * r) @ s.reshape(-1, size) for s, w, r in parts),
+        (jnp.ravel(h) @ s.reshape(-1, size) for s, h in parts),
         jnp.zeros(size, jax.tree.leaves(slope)[0].dtype),
     )
 

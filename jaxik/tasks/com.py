@@ -78,6 +78,5 @@ class ComTask(Task):
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[int, jax.Array]:
         return {self._root(robot): jnp.eye(3, dtype=kin.q.dtype)}
 
-    def curvature(self, robot: Robot, kin: Kinematics, weights: jax.Array) -> tuple[dict[int, jax.Array], jax.Array]:
-        square = weights * weights
-        return {self._root(robot): square * self.residual(robot, kin)}, jnp.diag(square)
+    def curvature(self, robot: Robot, kin: Kinematics, pull: jax.Array) -> tuple[dict[int, jax.Array], None]:
+        return {self._root(robot): pull}, None

@@ -87,7 +87,5 @@ class JointCouplingTask(Task):
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
-    def curvature(self, robot: Robot, kin: Kinematics, weights: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-        row = self.jacobian(robot, kin)[0]
-        square = (weights * weights)[0]
-        return {"q": square * self.residual(robot, kin)[0] * row}, square * row[:, None] * row
+    def curvature(self, robot: Robot, kin: Kinematics, pull: jax.Array) -> tuple[dict[str, jax.Array], None]:
+        return {"q": pull @ self.jacobian(robot, kin)}, None

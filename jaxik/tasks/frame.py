@@ -140,23 +140,20 @@ class FrameTask(Task):
         return out
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, weights: dict[str, jax.Array]
-    ) -> tuple[dict[Frame, jax.Array], jax.Array]:
+        self, robot: Robot, kin: Kinematics, pull: dict[str, jax.Array]
+    ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         if self.axes != "frame":
-            return super().curvature(robot, kin, weights)
+            return super().curvature(robot, kin, pull)
         pose = kin.transform(self.frame)
+        seen = seen_from(pose, Transform.from_se3(self.target))
+        w, *coefficients = lie.log_with_coefficients(seen.rotation)
         none = jnp.zeros(3, kin.q.dtype)
-        force, stiffness = pose_curvature(
-            seen_from(pose, Transform.from_se3(self.target)),
-            weights.get("position", none),
-            weights.get("orientation", none),
-            twist=len(weights) == 2,
-        )
-        zero = jnp.zeros((3, 3), kin.q.dtype)
-        turn = jnp.concatenate(
-            [jnp.concatenate([pose.rotation, zero], axis=1), jnp.concatenate([zero, pose.rotation], axis=1)]
-        )
-        return {self.frame: turn @ force}, turn @ stiffness @ turn.T
+        # In world axes, as the motion is: vectors turn at less cost than the stiffness.
+        d = self.target.wxyz_xyz[4:] - pose.position
+        w = pose.rotation @ w
+        pulls = pose.rotation @ pull.get("position", none), pose.rotation @ pull.get("orientation", none)
+        force, stiffness = pose_curvature(d, w, tuple(coefficients), pulls, twist=len(pull) == 2)
+        return {self.frame: force}, stiffness
 
     def weights(self) -> dict[str, jax.Array]:
         return pose_weights(self)

@@ -87,11 +87,12 @@ class LinearHolonomicTask(Task):
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
-    def curvature(self, robot: Robot, kin: Kinematics, weights: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-        jacobian, square = self.jacobian(robot, kin), weights * weights
-        pulled = square * self.residual(robot, kin)
-        stiffness = jacobian.T @ (square[:, None] * jacobian)
+    def curvature(
+        self, robot: Robot, kin: Kinematics, pull: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array | None]:
         turned = turns(robot.topology, self.q0, kin.q)
-        if turned.places:
-            stiffness = with_blocks(stiffness, turned.places, bending(turned, pulled @ self.matrix))
-        return {"q": pulled @ jacobian}, stiffness
+        force = {"q": pull @ self.jacobian(robot, kin)}
+        if not turned.places:
+            return force, None
+        flat = jnp.zeros((robot.nv, robot.nv), kin.q.dtype)
+        return force, with_blocks(flat, turned.places, bending(turned, pull @ self.matrix.astype(kin.q.dtype)))

@@ -37,7 +37,7 @@ def task_objective(task: Task, robot: Robot, kin: Kinematics) -> Objective:
     """See `Task.objective`."""
     robot, task = robot.astype(kin.q.dtype), cast(task, kin.q.dtype)
     with jax.default_matmul_precision("highest"):
-        residual, jacobian = weighted_rows(task, robot, kin)
+        residual, jacobian = weighted_rows(task, task.residual(robot, kin), task.step_jacobian(robot, kin))
         wanted = -task.gain * residual
         damping = task.lm_damping * (wanted @ wanted)
         return Objective(

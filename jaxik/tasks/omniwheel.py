@@ -11,8 +11,8 @@ from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
-from jaxik.tasks.base import Task
-from jaxik.tasks.rolling import WORLD_FRAME, contact_slopes, height, set_wheel_fields, wheel_gap
+from jaxik.tasks.base import Task, along_motion
+from jaxik.tasks.rolling import WORLD_FRAME, contact_slopes, height, held_height, set_wheel_fields, wheel_gap
 
 
 @pytree
@@ -63,6 +63,12 @@ class OmniwheelTask(Task):
         return jnp.stack([jnp.zeros_like(gap), gap])
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+        return held_height(self._rolling_slopes(kin))
+
+    def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return along_motion(kin, self._rolling_slopes(kin), jnp.zeros((2, kin.nv), kin.q.dtype))
+
+    def _rolling_slopes(self, kin: Kinematics) -> dict[Frame, jax.Array]:
         slopes, up = contact_slopes(kin, self.hub, self.floor, self.radius), jnp.asarray([0, 0, 1], kin.q.dtype)
         rows = jnp.stack([self._rolls_along(kin), up])
         return {frame: rows @ slope for frame, slope in slopes.items()}

@@ -1,62 +1,55 @@
-"""First and second derivative of 1/2 |W log(T_frame^-1 T_target)|^2 along a twist of the frame, in closed form.
+"""Curvature of log(T_frame^-1 T_target) along a twist of the frame, in closed form.
 
-With X = T_frame^-1 T_target = (d, R), w = log R and A(w) = I - [w]/2 + k [w]^2, the residual is (A(w) d, w). A body
-twist (v, u) of the frame moves d by d x u - v and w by -A(w) u. So the derivative is M' g, with g the gradient by
-(d, w) and M that motion, and the second one the symmetric part of M' (g's derivative) M + (M's derivative)' g.
-Differentiating it automatically costs three times the code and time.
+With T_frame^-1 T_target = (d, R), w = log R and A(w) = I - [w]/2 + k [w]^2, the residual is (A(w) d, w). A twist (v, u)
+of the frame moves d by d x u - v and w by -A(w) u. The second derivative of h . residual along it is M' S M with S that
+by (d, w) and M this motion, and the symmetric part of what M itself changes under the first derivative. Everything
+turns with the axes in which d, w, h and the twist are given. Differentiating it automatically costs three times the
+code and time.
 """
 
 import jax
 import jax.numpy as jnp
 
-from jaxik.lie import Transform, log_jacobian_slope, log_with_coefficients, skew
+from jaxik.lie import log_jacobian_slope, skew
 
 
 def pose_curvature(
-    seen: Transform, position_weight: jax.Array, orientation_weight: jax.Array, *, twist: bool
+    d: jax.Array, w: jax.Array, coefficients: tuple[jax.Array, ...], pull: tuple[jax.Array, jax.Array], *, twist: bool
 ) -> tuple[jax.Array, jax.Array]:
-    """The derivatives of 1/2 |(position_weight * A(w) d, orientation_weight * w)|^2.
+    """First and second derivative of pull . (A(w) d, w) along a twist of the frame.
 
     Args:
-      seen: the target in the frame's axes.
-      position_weight, orientation_weight (3,): in the frame's axes.
+      d, w (3,): the target's position and rotation vector, seen from the frame, in any axes.
+      coefficients: k and its first two derivatives, from `lie.log_with_coefficients`.
+      pull (3,), (3,): on position and orientation, in the same axes.
       twist: whether the position is that of the twist, A(w) d; else it is d itself.
 
     Returns:
-      force (6,) and stiffness (6, 6), symmetric, along a twist of the frame in its own axes, linear first.
+      force (6,) and stiffness (6, 6), symmetric, along a twist of the frame in the same axes, linear first.
     """
-    d = seen.position
-    w, k, k1, k2 = log_with_coefficients(seen.rotation)
+    k, k1, k2 = coefficients
+    h, by_w = pull
     eye, turn, zero = jnp.eye(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
     left = eye - turn / 2 + k * (turn @ turn)
 
     def slope(x: jax.Array, sign: float) -> jax.Array:
         return log_jacobian_slope(x, w, k, k1, sign)
 
-    motion = _blocks(-eye, skew(d), zero, -left)
-    weight = jnp.concatenate([position_weight, orientation_weight]) ** 2
+    across, both, by_d = zero, zero, h
     if twist:
-        # By (d, w): the residual's derivative, and what its own curvature adds under the weighted residual h.
-        derivative = _blocks(left, slope(d, 1.0), zero, eye)
-        residual = jnp.concatenate([left @ d, w])
-        h = position_weight**2 * residual[:3]
+        by_d, by_w = h @ left, by_w + h @ slope(d, 1.0)
+        # S has nothing by d alone; by d and w it is the slope of A' h; by w alone the rest.
         alpha, beta, gamma, s = jnp.sum(w * d), jnp.sum(w * h), jnp.sum(d * h), jnp.sum(w * w)
         inner = beta * d + alpha * h - 2 * gamma * w
         lag = alpha * beta - s * gamma
-        ww = k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye) + 2 * k1 * lag * eye
-        ww = ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
-        dw = slope(h, -1.0)
-        second = derivative.T @ (weight[:, None] * derivative) + _blocks(zero, dw, dw.T, ww)
-        gradient = derivative.T @ (weight * residual)
-    else:
-        second = jnp.diag(weight)
-        gradient = weight * jnp.concatenate([d, w])
-    by_d, by_w = gradient[:3], gradient[3:]
+        by_ww = k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye) + 2 * k1 * lag * eye
+        by_ww = by_ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
+        across = slope(h, -1.0) @ left
+        mixed = skew(d) @ across
+        both = mixed + mixed.T + left.T @ by_ww @ left
     # The position moves in axes that do not turn with u: d changes by u x v, to second order, and not by half of it.
-    across = -skew(by_d)
-    bent = _blocks(zero, across.T, across, skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left)
-    return motion.T @ gradient, motion.T @ second @ motion + (bent + bent.T) / 2
-
-
-def _blocks(a: jax.Array, b: jax.Array, c: jax.Array, d: jax.Array) -> jax.Array:
-    return jnp.concatenate([jnp.concatenate([a, b], axis=1), jnp.concatenate([c, d], axis=1)])
+    across = across + skew(by_d)
+    bent = skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left
+    both = both + (bent + bent.T) / 2
+    force = jnp.concatenate([-by_d, by_d @ skew(d) - by_w @ left])
+    return force, jnp.concatenate([jnp.concatenate([zero, across], axis=1), jnp.concatenate([across.T, both], axis=1)])

@@ -91,16 +91,16 @@ class PostureTask(Task):
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
-    def curvature(self, robot: Robot, kin: Kinematics, weights: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
-        square, turned = weights * weights, self._turns(robot, kin)
-        force = square * self.residual(robot, kin)
-        stiffness = jnp.diag(square * _scalar(self._rows(robot, kin), turned))
-        if turned.places:
-            scaled = jnp.stack([square[place : place + 3] for place in turned.places])
-            blocks = jnp.einsum("nki,nk,nkj->nij", turned.jacobians, scaled, turned.jacobians)
-            stiffness = with_blocks(stiffness, turned.places, blocks + bending(turned, force))
-            force = force @ self.jacobian(robot, kin)
-        return {"q": force}, stiffness
+    def curvature(
+        self, robot: Robot, kin: Kinematics, pull: jax.Array
+    ) -> tuple[dict[str, jax.Array], jax.Array | None]:
+        turned = self._turns(robot, kin)
+        pull = self._rows(robot, kin) * pull
+        if not turned.places:
+            return {"q": pull}, None
+        flat = jnp.zeros((robot.nv, robot.nv), kin.q.dtype)
+        bent = with_blocks(flat, turned.places, bending(turned, pull))
+        return {"q": pull @ self.jacobian(robot, kin)}, bent
 
 
 def _scalar(rows: jax.Array, turned: Turns) -> jax.Array:

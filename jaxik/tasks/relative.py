@@ -129,30 +129,28 @@ class RelativeFrameTask(Task):
         return out
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, weights: dict[str, jax.Array]
-    ) -> tuple[dict[Frame, jax.Array], jax.Array]:
-        pose, root = kin.transform(self.frame), kin.transform(self.root)
+        self, robot: Robot, kin: Kinematics, pull: dict[str, jax.Array]
+    ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
+        pose, root, goal = kin.transform(self.frame), kin.transform(self.root), self._goal(kin)
+        w, *coefficients = lie.log_with_coefficients(goal.rotation)
         none = jnp.zeros(3, kin.q.dtype)
-        force, stiffness = pose_curvature(
-            self._goal(kin),
-            weights.get("position", none),
-            weights.get("orientation", none),
-            twist=self._is_twist,
-        )
+        # The residual is the opposite of the twist to the goal.
+        against = -pull.get("position", none), -pull.get("orientation", none)
+        force, stiffness = pose_curvature(goal.position, w, tuple(coefficients), against, twist=self._is_twist)
         c = pose.rotation.T @ (pose.position - root.position)
         eye, zero = jnp.eye(3, dtype=c.dtype), jnp.zeros((3, 3), c.dtype)
         # With the frame moved by (v, u) and the root by (V, U), in the frame's axes, the frame moves in the root by
         # (v - V - U x c, u - U), and to second order by (-U x (v - V) + U x (U x c)/2, -U x u/2) besides.
         motion = jnp.block([[eye, zero, -eye, lie.skew(c)], [zero, eye, zero, -eye]])
-        pull, twist = lie.skew(force[:3]), lie.skew(force[3:]) / 2
+        push, twist = lie.skew(force[:3]), lie.skew(force[3:]) / 2
         across = force[:3, None] * c
         turned = (across + across.T) / 2 - jnp.trace(across) * eye
         bent = jnp.block(
             [
-                [zero, zero, zero, pull.T],
+                [zero, zero, zero, push.T],
                 [zero, zero, zero, twist.T],
-                [zero, zero, zero, -pull.T],
-                [pull, twist, -pull, turned],
+                [zero, zero, zero, -push.T],
+                [push, twist, -push, turned],
             ]
         )
         turn = jnp.kron(jnp.eye(4, dtype=c.dtype), pose.rotation)

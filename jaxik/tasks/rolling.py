@@ -12,7 +12,7 @@ from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
-from jaxik.tasks.base import Task
+from jaxik.tasks.base import Task, along_motion
 
 WORLD_FRAME = Frame("body", 0, "world")
 
@@ -21,11 +21,10 @@ WORLD_FRAME = Frame("body", 0, "world")
 class RollingTask(Task):
     """Keep a wheel's hub at its radius above the floor, and the point of contact from slipping.
 
-    The residual (3,) is `[0, 0, z_hub - radius]` [m] in the axes of the floor, whose normal is z. The rows of the
-    Jacobian are the velocity of the wheel's lowest point, `hub - radius * normal`, against the floor. The first two are
-    no derivative of a residual, as where a wheel has rolled to depends on its way: differential IK holds them, and for
-    `solve` they only make steps that slip dearer, without moving the solution. The wheel's plane is taken as
-    perpendicular to the floor.
+    The residual (3,) is `[0, 0, z_hub - radius]` [m] in the axes of the floor, whose normal is z. The rows of
+    `step_jacobian` are the velocity of the wheel's lowest point, `hub - radius * normal`, against the floor. The first
+    two are no derivative of a residual, as where a wheel has rolled to depends on its way: differential IK holds them,
+    and `solve` does not know them. The wheel's plane is taken as perpendicular to the floor.
 
     Args:
       hub: frame at the centre of the wheel that turns with it, from `robot.frame(name)`.
@@ -68,7 +67,11 @@ class RollingTask(Task):
         return jnp.concatenate([jnp.zeros(2, gap.dtype), gap[None]])
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
-        return contact_slopes(kin, self.hub, self.floor, self.radius)
+        return held_height(contact_slopes(kin, self.hub, self.floor, self.radius))
+
+    def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        nothing = jnp.zeros((3, kin.nv), kin.q.dtype)
+        return along_motion(kin, contact_slopes(kin, self.hub, self.floor, self.radius), nothing)
 
 
 def set_wheel_fields(task: Any, rows: int) -> None:
@@ -103,3 +106,8 @@ def contact_slopes(kin: Kinematics, hub: Frame, floor: Frame, radius: jax.Array)
         hub: jnp.concatenate([back, -back @ lie.skew(down)], axis=1),
         floor: jnp.concatenate([-back, back @ lie.skew(arm)], axis=1),
     }
+
+
+def held_height(slopes: dict[Frame, jax.Array]) -> dict[Frame, jax.Array]:
+    """Of the wheel's velocity rows the last, the change of its height, alone."""
+    return {frame: jnp.concatenate([jnp.zeros_like(slope[:-1]), slope[-1:]]) for frame, slope in slopes.items()}

@@ -30,12 +30,10 @@ def row_weights(task: Any, residual: Any) -> Any:
     return jax.tree.map(rowwise, weights, residual)
 
 
-def weighted_rows(task: Any, robot: Any, kin: Any) -> tuple[jax.Array, jax.Array]:
-    """The residual (m,) and Jacobian (m, nv) of a task, stacked and weighted with its costs."""
-    residual = task.residual(robot, kin)
+def weighted_rows(task: Any, residual: Any, jacobian: Any) -> tuple[jax.Array, jax.Array]:
+    """A task's residual (m,) and Jacobian (m, nv), stacked and weighted with its costs."""
     weights = row_weights(task, residual)
-    jacobian = task.jacobian(robot, kin)
     return (
         jnp.concatenate([jnp.ravel(w * r) for w, r in pairs(weights, residual)]),
-        jnp.concatenate([(w[..., None] * j).reshape(-1, kin.nv) for w, j in pairs(weights, jacobian)]),
+        jnp.concatenate([(w[..., None] * j).reshape(-1, j.shape[-1]) for w, j in pairs(weights, jacobian)]),
     )
