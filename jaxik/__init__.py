@@ -10,6 +10,7 @@ from jaxik.robot.names import bundled_names as bundled_robots
 from jaxik.robot.topology import Frame
 from jaxik.solve import Solution, SolveOptions, solve
 from jaxik.status import Status
+from jaxik.storage import load, save
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
 from jaxik.tasks.com import ComTask
@@ -66,8 +67,10 @@ __all__ = [
     "VelocityTask",
     "bundled_robots",
     "leaf",
+    "load",
     "load_robot",
     "pytree",
+    "save",
     "solve",
     "static",
 ]

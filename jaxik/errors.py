@@ -15,11 +15,17 @@ class UnknownNameError(JaxikError):
 
 
 class LoadError(JaxikError):
-    """A robot model that cannot be read or compiled."""
+    """A robot model that cannot be read or compiled, or a saved file that cannot be read."""
 
 
 class JaxikWarning(UserWarning):
     """Something was left out or replaced; the result is usable, and the text says what differs."""
+
+
+def near_names(given: str, known: Iterable[str]) -> list[str]:
+    """Up to five of the valid names that look like the one given, the nearest first."""
+    by_lower = {name.lower(): name for name in sorted(known)}
+    return [by_lower[name] for name in difflib.get_close_matches(given.lower(), by_lower, n=5, cutoff=0.6)]
 
 
 def unknown_name(kind: str, given: str, known: Iterable[str]) -> UnknownNameError:
@@ -34,8 +40,7 @@ def unknown_name(kind: str, given: str, known: Iterable[str]) -> UnknownNameErro
         The error (not raised): it offers the near names where there are any, else the first 20 valid ones.
     """
     names = sorted(set(known))
-    by_lower = {name.lower(): name for name in names}
-    near = [by_lower[n] for n in difflib.get_close_matches(given.lower(), by_lower, n=5, cutoff=0.6)]
+    near = near_names(given, names)
     if near:
         hint = "did you mean " + " or ".join(repr(name) for name in near) + "?"
     elif names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +20,15 @@ from jaxik.robot.plan import WORLD, Plan
 from jaxik.robot.topology import Frame, JointType
 from jaxik.segments import Segments
 from jaxik.trigonometry import sine_cosine
+
+
+class FramesAt(NamedTuple):
+    """Frames in world axes: rotation (n, 3, 3), position (n, 3), and their Jacobians, linear and angular (n, 3, nv)."""
+
+    rotation: jax.Array
+    position: jax.Array
+    linear: jax.Array
+    angular: jax.Array
 
 
 @pytree
@@ -75,6 +85,21 @@ class Kinematics:
             return linear, self.angular
         mask = jnp.asarray(moved, self.q.dtype)
         return linear * mask, self.angular * mask
+
+    def frames_at(self, frames: Sequence[Frame]) -> FramesAt:
+        """Poses and Jacobians of several frames, which need not differ."""
+        places = [self._place(frame) for frame in frames]
+        position = arrange(self.frame_positions, places)
+        moved = np.stack([self._moved_by(self.plan.frame_segments[place]) for place in places])
+        mask = jnp.asarray(moved[:, None], self.q.dtype)
+        arm = jnp.moveaxis(position, 0, 1)[:, :, None] - self.anchors[:, None]
+        swing = lie.cross(jnp.broadcast_to(self.angular[:, None], arm.shape), arm)
+        return FramesAt(
+            arrange(self.frame_rotations, places),
+            position,
+            (self.linear + jnp.moveaxis(swing, 0, 1)) * mask,
+            self.angular * mask,
+        )
 
     def jacobian(self, frame: Frame) -> jax.Array:
         """Body Jacobian (6, nv) of `frame`, linear first, in the frame's axes."""

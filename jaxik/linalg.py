@@ -1,6 +1,7 @@
 """Small dense linear algebra for one element, in forms that map onto lanes."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,3 +63,30 @@ def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.
     start = (augmented, jnp.full((), jnp.inf, matrix.dtype))
     (augmented, smallest), _ = lax.scan(eliminate, start, row)
     return augmented[:, size], smallest
+
+
+def orthonormal_rows(matrix: jax.Array, threshold: Any) -> jax.Array:
+    """An orthonormal basis of the row space of a matrix (m, n), as rows (min(m, n), n); zeros where it has no more.
+
+    Gram-Schmidt, the longest row that is left first, each one made orthogonal twice; rows shorter than `threshold`
+    count as zero.
+    """
+    count, size = matrix.shape
+    places = jnp.arange(count)
+
+    def take(carry: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
+        left, basis = carry
+        square = jnp.sum(left * left, axis=1)
+        row = jnp.sum(jnp.where((places == jnp.argmax(square))[:, None], left, 0), axis=0)
+        length = jnp.sqrt(jnp.max(square))
+        enough = length > threshold
+        row = row / jnp.where(enough, length, 1)
+        row = row - jnp.sum(jnp.sum(basis * row, axis=1)[:, None] * basis, axis=0)
+        row = jnp.where(enough, row / jnp.sqrt(jnp.sum(row * row)), 0)
+        left = left - jnp.sum(left * row, axis=1)[:, None] * row
+        return (left, lax.dynamic_update_slice_in_dim(basis, row[None], k, 0)), None
+
+    steps = min(count, size)
+    start = matrix, jnp.zeros((steps, size), matrix.dtype)
+    (_, basis), _ = lax.scan(take, start, jnp.arange(steps))
+    return basis

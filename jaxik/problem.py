@@ -1,6 +1,7 @@
 """The problem: a robot, tasks, limits and constraints; stacked and weighted once."""
 
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,9 +18,13 @@ from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
+from jaxik.tasks.alike import Group, groups, side_by_side
 from jaxik.tasks.base import Task, reads_configuration, second_derivative
 from jaxik.tasks.rows import pairs, row_weights, weighted_rows
 from jaxik.tasks.velocity import VelocityTask
+
+# Names of tasks of one priority.
+Level = tuple[str, ...]
 
 
 @pytree
@@ -107,6 +112,17 @@ class Prepared:
     constants: Segments = leaf()
     moving: Coordinates = static()
 
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Names of the tasks of each priority, the highest first."""
+        return levels(self.problem)
+
+
+def levels(problem: Problem) -> tuple[Level, ...]:
+    """Names of the tasks of each priority, the highest first."""
+    priorities = sorted({task.priority for task in problem.tasks.values()})
+    return tuple(tuple(n for n, task in problem.tasks.items() if task.priority == p) for p in priorities)
+
 
 def prepare(problem: Problem) -> Prepared:
     """Apply the limits and compute the constants of the kinematics."""
@@ -140,7 +156,7 @@ def _used(problem: Problem, constants: Segments) -> set[int]:
 
 
 class Rows(NamedTuple):
-    """The tasks at one configuration, stacked and weighted: 1/2 |residual|^2 is the objective.
+    """The tasks of a level at one configuration, stacked and weighted: 1/2 |residual|^2 is the objective.
 
     Attributes:
       residual (m,), jacobian (m, nv): weighted with the costs.
@@ -155,19 +171,26 @@ def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
     return kinematics.forward(prepared.constants, q)
 
 
-def rows(prepared: Prepared, kin: Kinematics) -> Rows:
-    """Stack and weight all tasks at one evaluated configuration."""
+def _groups(prepared: Prepared, level: Level) -> list[Group]:
+    return groups({name: prepared.problem.tasks[name] for name in level})
+
+
+def rows(prepared: Prepared, kin: Kinematics, level: Level) -> Rows:
+    """Stack and weight the tasks of a level at one evaluated configuration."""
     robot = prepared.problem.robot
-    residuals, jacobians = [], []
-    for task in prepared.problem.tasks.values():
-        residual, jacobian = weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
-        residuals.append(residual)
-        jacobians.append(jacobian)
-    return Rows(jnp.concatenate(residuals), jnp.concatenate(jacobians))
+
+    def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
+        return weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
+
+    parts = [side_by_side(of_task, group, kin) for group in _groups(prepared, level)]
+    return Rows(
+        jnp.concatenate([jnp.ravel(residual) for residual, _ in parts]),
+        jnp.concatenate([jacobian.reshape(-1, robot.nv) for _, jacobian in parts]),
+    )
 
 
 class Bowl(NamedTuple):
-    """The objective at one configuration to second order.
+    """The objective of a level at one configuration to second order.
 
     Attributes:
       cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`.
@@ -178,22 +201,38 @@ class Bowl(NamedTuple):
     hessian: jax.Array
 
 
-def bowl(prepared: Prepared, kin: Kinematics) -> Bowl:
-    """Expand the objective to second order at one evaluated configuration."""
-    robot, model = prepared.problem.robot, rows(prepared, kin)
-    hessian = model.jacobian.T @ model.jacobian
-    for task in prepared.problem.tasks.values():
-        residual = task.residual(robot, kin)
-        pull = jax.tree.map(lambda w, r: w * w * r, row_weights(task, residual), residual)
-        hessian = hessian + second_derivative(task, robot, kin, pull)
-    cost = 0.5 * jnp.sum(model.residual * model.residual)
-    return Bowl(cost, model.residual @ model.jacobian, hessian)
+def bowl(prepared: Prepared, kin: Kinematics, level: Level) -> Bowl:
+    """Expand the objective of a level to second order at one evaluated configuration."""
+    model = rows(prepared, kin, level)
+    hessian = model.jacobian.T @ model.jacobian + curvature(prepared, kin, level, model.residual)
+    return Bowl(0.5 * jnp.sum(model.residual * model.residual), model.residual @ model.jacobian, hessian)
 
 
-def met(prepared: Prepared, errors: dict[str, Any]) -> jax.Array:
-    """Whether every task that has a tolerance meets it, given what each reports."""
-    each = [_met(task, row_weights(task, errors[name]), errors[name]) for name, task in prepared.problem.tasks.items()]
-    return jnp.all(jnp.stack(each))
+def curvature(prepared: Prepared, kin: Kinematics, level: Level, pull: jax.Array) -> jax.Array:
+    """Second derivative (nv, nv) of pull . residual along `integrate`, of a level's weighted residual (m,)."""
+    robot = prepared.problem.robot
+    total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
+
+    def of_task(task: Task, kin: Kinematics, pull: jax.Array) -> jax.Array:
+        weights, structure = jax.tree.flatten(row_weights(task, task.residual(robot, kin)))
+        ends = list(itertools.accumulate((w.size for w in weights), initial=0))
+        parts = [w * pull[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)]
+        return second_derivative(task, robot, kin, jax.tree.unflatten(structure, parts))
+
+    for group in _groups(prepared, level):
+        first, count = group.tasks[0], len(group.tasks)
+        residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
+        size = sum(x.size for x in jax.tree.leaves(residual))
+        own = pull[start : start + count * size].reshape(count, size)
+        total = total + jnp.sum(side_by_side(of_task, group, kin, own), axis=0)
+        start += count * size
+    return total
+
+
+def met(prepared: Prepared, errors: dict[str, Any], level: Level) -> jax.Array:
+    """Whether every task of a level that has a tolerance meets it, given what each reports."""
+    tasks = prepared.problem.tasks
+    return jnp.all(jnp.stack([_met(tasks[n], row_weights(tasks[n], errors[n]), errors[n]) for n in level]))
 
 
 def _met(task: Task, weights: Any, error: Any) -> jax.Array:
@@ -212,12 +251,17 @@ def _met(task: Task, weights: Any, error: Any) -> jax.Array:
 
 def errors(prepared: Prepared, kin: Kinematics) -> dict[str, Any]:
     """What each task reports at one evaluated configuration."""
-    return {name: task.error(prepared.problem.robot, kin) for name, task in prepared.problem.tasks.items()}
+    robot, tasks = prepared.problem.robot, prepared.problem.tasks
+    found: dict[str, Any] = {}
+    for group in groups(tasks):
+        stacked = side_by_side(lambda task, kin: task.error(robot, kin), group, kin)
+        found |= {name: jax.tree.map(lambda x, i=i: x[i], stacked) for i, name in enumerate(group.names)}
+    return {name: found[name] for name in tasks}
 
 
-def has_tolerances(problem: Problem) -> bool:
-    """Whether every task has a tolerance, so that the problem ends when they are met."""
-    return all(task.tolerances() is not None for task in problem.tasks.values())
+def has_tolerances(problem: Problem, level: Level) -> bool:
+    """Whether every task of a level has a tolerance, so that it ends when they are met."""
+    return all(problem.tasks[name].tolerances() is not None for name in level)
 
 
 def without_velocity_tasks(problem: Problem) -> Problem:
@@ -230,7 +274,7 @@ def check_solvable(problem: Problem) -> None:
     """Say on the host what `solve` cannot hold.
 
     Raises:
-      JaxikError: for constraints given as tasks, for tasks at several priorities, and for velocity tasks alone.
+      JaxikError: for constraints given as tasks, and for velocity tasks alone.
     """
     of_velocity = [name for name, task in problem.tasks.items() if isinstance(task, VelocityTask)]
     if len(of_velocity) == len(problem.tasks):
@@ -245,14 +289,11 @@ def check_solvable(problem: Problem) -> None:
             JaxikWarning,
             stacklevel=3,
         )
-    tasks = without_velocity_tasks(problem).tasks
     topology = problem.robot.topology
     if not topology.nv:
         raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
     if problem.constraints:
         raise JaxikError("solve does not take constraints yet: make them tasks with a high cost")
-    if len({task.priority for task in tasks.values()}) > 1:
-        raise JaxikError("solve does not take tasks at several priorities yet: give them one priority, and costs")
     held = [e.label for e in topology.closures if not set(e.bodies) & set(topology.mocap_bodies)]
     if problem.constraints is None and held:
         warnings.warn(

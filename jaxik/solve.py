@@ -1,5 +1,6 @@
 """`solve`: from a start to a stationary point of the tasks within the limits, for any number of elements."""
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -20,14 +21,19 @@ from jaxik.problem import (
     has_tolerances,
     met,
     prepare,
+    rows,
     without_velocity_tasks,
 )
-from jaxik.pytree import core_ranks, leaf, pytree
-from jaxik.solvers import levenberg_marquardt
+from jaxik.problem import levels as levels_of
+from jaxik.pytree import core_ranks, leaf, pytree, static
+from jaxik.report import describe
+from jaxik.robot.topology import Topology
+from jaxik.solvers import levels, levenberg_marquardt
 from jaxik.solvers.batch import run_batch
-from jaxik.solvers.levenberg_marquardt import SolveOptions
 from jaxik.solvers.loop import Method, Phase
+from jaxik.solvers.options import SolveOptions
 from jaxik.status import REMEDIES, Status
+from jaxik.tasks.parts import part_units
 
 
 @pytree
@@ -43,6 +49,8 @@ class Solution:
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
       stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
         from the last one; derivatives of the solution are as good as this is small.
+      topology: of the robot: names of joints; static.
+      residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """
 
     q: jax.Array = leaf(1)
@@ -51,6 +59,8 @@ class Solution:
     iterations: jax.Array = leaf(0)
     cost: jax.Array = leaf(0)
     stationarity: jax.Array = leaf(0)
+    topology: Topology = static(kw_only=True)
+    residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
     @property
     def converged(self) -> jax.Array:
@@ -79,11 +89,7 @@ class Solution:
         return self
 
     def __repr__(self) -> str:
-        if isinstance(self.status, Tracer):
-            return f"Solution(traced, batch {np.shape(self.status)})"
-        status = np.asarray(self.status)
-        counts = ", ".join(f"{np.sum(status == kind)} {kind.name}" for kind in Status if np.any(status == kind))
-        return f"Solution({status.size} elements, batch {status.shape}: {counts})"
+        return describe(self)
 
 
 def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:
@@ -117,6 +123,8 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
         q0 = jnp.asarray(problem.robot.q_home if q0 is None else q0)
     except (TypeError, ValueError):
         raise JaxikError(f"q0 is an array (*batch, nq), not {q0!r}") from None
+    if jnp.issubdtype(q0.dtype, jnp.complexfloating):
+        raise JaxikError(f"q0 is real, not {q0.dtype}")
     if not jnp.issubdtype(q0.dtype, jnp.floating):
         q0 = q0.astype(problem.robot.q_home.dtype)
     if q0.shape[-1:] != (problem.robot.nq,):
@@ -133,7 +141,7 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
     arguments = _without_derivatives((_cast(problem, q0.dtype), q0, _cast(options, q0.dtype)))
-    return run_batch(SOLVE, arguments, (ranks["problem"], 1, ranks["options"]))
+    return run_batch(_method(len(levels_of(problem))), arguments, (ranks["problem"], 1, ranks["options"]))
 
 
 @jax.custom_jvp
@@ -203,46 +211,73 @@ def _result(state: levenberg_marquardt.State) -> _Result:
     )
 
 
+def _level_result(state: levels.State) -> _Result:
+    best, no = state.best, jnp.zeros((), bool)
+    return _Result(best.q, best.cost, best.errors, state.size, state.required, no, state.stationary, state.iterations)
+
+
 def _answer(context: _Context, result: _Result) -> Solution:
     prepared, residuals = context.prepared, result.errors
-    settled = result.met if has_tolerances(prepared.problem) else result.stationary
+    problem, every = prepared.problem, tuple(prepared.problem.tasks)
+    cost, settled = result.cost, result.stationary
+    if has_tolerances(problem, every):
+        settled = settled | result.met
+    if len(prepared.levels) > 1:
+        residual = rows(prepared, evaluate(prepared, result.q), every).residual
+        cost = jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(residual * residual), cost)
     status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
-    status = jnp.where(settled & met(prepared, residuals), Status.CONVERGED, status)
-    status = jnp.where(context.finite & jnp.isfinite(result.cost), status, Status.NONFINITE)
+    status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
+    status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
     return Solution(
         q=result.q,
         status=status.astype(jnp.int32),
         residuals=residuals,
         iterations=result.iterations,
-        cost=result.cost,
+        cost=cost,
         stationarity=result.size,
+        topology=problem.robot.topology,
+        residual_units=part_units(problem.tasks, residuals),
     )
 
 
-# Newton steps come after Gauss-Newton for the few elements that need them: side by side, every step would cost both.
-SOLVE = Method(
-    prepare=_prepare,
-    start=_start,
-    phases=(
-        Phase(
-            wants=lambda result: result.iterations == 0,
-            init=lambda context, result: levenberg_marquardt.start_gauss_newton(
-                context.prepared, result.q, result.errors, context.options.initial_damping
-            ),
-            step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
-            ended=lambda state: state.ended | state.crawling,
-            result=_result,
+def _phases(level_count: int) -> tuple[Phase, ...]:
+    """The highest level first, and then each in what those above leave free."""
+    # Newton steps come after Gauss-Newton, for the few elements that need them: side by side, each would cost both.
+    gauss_newton = Phase(
+        wants=lambda result: result.iterations == 0,
+        init=lambda context, result: levenberg_marquardt.start_gauss_newton(
+            context.prepared, result.q, result.errors, context.options.initial_damping
         ),
-        Phase(
-            wants=lambda result: result.crawling,
-            init=lambda context, result: levenberg_marquardt.start_newton(
-                context.prepared, result.q, result.errors, result.iterations
+        step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
+        ended=lambda state: state.ended | state.crawling,
+        result=_result,
+    )
+    newton = Phase(
+        wants=lambda result: result.crawling,
+        init=lambda context, result: levenberg_marquardt.start_newton(
+            context.prepared, result.q, result.errors, result.iterations
+        ),
+        step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
+        ended=lambda state: state.ended,
+        result=_result,
+        width=64,
+    )
+
+    def lower(level: int) -> Phase:
+        return Phase(
+            wants=lambda result: result.met | result.stationary if level == 1 else result.stationary,
+            init=lambda context, result: levels.start(
+                context.prepared, result.q, result.errors, result.iterations, level
             ),
-            step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
+            step=lambda context, state: levels.step(context.prepared, state, context.options, level),
             ended=lambda state: state.ended,
-            result=_result,
+            result=_level_result,
             width=64,
-        ),
-    ),
-    answer=_answer,
-)
+        )
+
+    return (gauss_newton, newton, *(lower(level) for level in range(1, level_count)))
+
+
+@functools.cache
+def _method(level_count: int) -> Method:
+    return Method(prepare=_prepare, start=_start, phases=_phases(level_count), answer=_answer)

@@ -84,14 +84,17 @@ def tip(**changes: Any) -> dict[str, Any]:
 
 
 def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions) -> jaxik.Solution:
-    """A solve that compiles in no time: it returns the start, with the target's position as every residual."""
-    residuals = {}
+    """A solve that compiles in no time: it returns the start, with a frame's target position as its residual."""
+    batch, residuals = q0.shape[:1], {}
     for name, task in problem.tasks.items():
-        target = task.target.wxyz_xyz
-        residuals[name] = {part: target[:, 4:] for part in task.tolerances()}
-    batch = target.shape[:1]
+        if isinstance(task, jaxik.FrameTask):
+            position = jnp.broadcast_to(task.target.wxyz_xyz[..., 4:], (*batch, 3))
+            residuals[name] = {part: position for part in task.tolerances()}
+        else:
+            residuals[name] = jnp.zeros((*batch, problem.robot.nv), q0.dtype)
     zero, whole = jnp.zeros(batch, q0.dtype), jnp.zeros(batch, jnp.int32)
-    return jaxik.Solution(jnp.broadcast_to(q0, (*batch, q0.shape[-1])), whole, residuals, whole, zero, zero)
+    q, topology = jnp.broadcast_to(q0, (*batch, q0.shape[-1])), problem.robot.topology
+    return jaxik.Solution(q, whole, residuals, whole, zero, zero, topology=topology)
 
 
 @pytest.fixture(name="unsolved")

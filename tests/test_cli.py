@@ -79,6 +79,18 @@ def test_output_holds_what_solve_returns(jaxik_run: Any, folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["arm.xml", "c.yaml", "o.npz"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_output_is_a_solution_and_a_saved_robot_is_a_robot(jaxik_run: Any, folder: Path, dtype: str) -> None:
+    robot = jaxik.load_robot(folder / "arm.xml").with_frame("pen", "hand", jaxlie.SE3.identity()).astype(dtype)
+    jaxik.save(folder / "mine.npz", robot)
+    changes = tip(frame="pen") | {"robot": "mine.npz", "dtype": dtype, "output": "o.npz"}
+    assert jaxik_run(changes, "-q") == (0, "", "")
+    found = jaxik.load(folder / "o.npz")
+    assert isinstance(found, jaxik.Solution) and found.topology is robot.topology
+    assert found.q.shape == (8, 4) and found.q.dtype == found.residuals["tip"]["position"].dtype == dtype
+    assert found.residual_units == (("tip/position", "m"),)
+
+
 def test_output_of_one_run_is_a_target_file_of_the_next(jaxik_run: Any, folder: Path) -> None:
     assert jaxik_run({"output": "first.npz"}, "--quiet").code == 0
     again = {"file": "first.npz", "position": "targets/tip/position"}

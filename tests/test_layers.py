@@ -14,13 +14,13 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # What each layer knows: JAX; jaxlie and small dense mathematics; robots and how they move; one evaluated
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
-    {"errors", "pytree", "status"},
+    {"errors", "pytree", "status", "archive"},
     {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "segments", "kinematics", "dynamics"},
     {"coordinates", "tasks", "limits"},
     {"problem", "qp"},
     {"solvers"},
-    {"implicit", "step", "solve", "search", "track", "__init__"},
+    {"implicit", "step", "solve", "search", "track", "report", "storage", "__init__"},
     {"cli", "data", "viewer"},
 )
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names}

@@ -12,7 +12,8 @@ import pytest
 from jaxik.errors import JaxikError, JaxikWarning
 from jaxik.manifold import scalar_coordinates, tangent_bounds
 from jaxik.robot.build import load_robot
-from jaxik.robot.model import Robot, round_inward
+from jaxik.robot.data import round_inward
+from jaxik.robot.model import Robot
 
 JOINTS = """<mujoco><compiler angle="radian"/><worldbody>
 <body><freejoint name="free"/><geom size=".1"/></body>

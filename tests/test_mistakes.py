@@ -47,6 +47,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "tool without a pose": (lambda: PANDA.with_frame("x", "hand", jnp.zeros(3)), "jaxlie.SE3"),
     "text for a configuration": (lambda: PANDA.frame_pose("home", TIP), "nq = 7"),
     "complex configuration": (lambda: PANDA.frame_pose(jnp.zeros(7, complex), TIP), "real"),
+    "complex start": (
+        lambda: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull()}), PANDA.q_home + 0j),
+        "q0 is real, not complex128",
+    ),
     "list of joint values": (lambda: PANDA.configuration([1.0]), "dict from joint name"),
     "negative sample shape": (lambda: PANDA.sample(jax.random.key(0), -1), "none negative"),
     "short pose": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3(jnp.zeros(6))), "(*batch, 7)"),

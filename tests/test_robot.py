@@ -95,6 +95,32 @@ def test_home_is_the_keyframe_or_else_the_reference_moved_inside_the_limits(seed
     np.testing.assert_array_equal(robot.keyframe("bent"), model.key("bent").qpos)
 
 
+OUTSIDE = """<mujoco model="arm"><compiler angle="radian"/><worldbody><body>
+<joint name="turn" axis="0 0 1" range="-1 1"/><geom size=".1"/><body><joint name="ball" type="ball" range="0 0.5"/>
+<geom size=".1"/><body><joint name="slide" type="slide" range="0 1"/><geom size=".1"/><body>
+<joint name="free" axis="0 1 0"/><geom size=".1"/></body></body></body></body></worldbody>
+<keyframe><key name="home" qpos="{}"/></keyframe></mujoco>"""
+
+
+@pytest.mark.parametrize(
+    ("home", "said"),
+    [
+        ("1 1 0 0 0 0 9", None),
+        ("1.0000001 0.97 0.2431 0 0 1 9", None),  # the ball by 0.49 rad
+        ("-1.5 1 0 0 0 0.5 0", r'the keyframe "home" is outside the limits of turn \(by 0.5 rad\): solve starts'),
+        ("0 0 0 1 0 -0.25 0", r"ball \(by 2.64 rad\), slide \(by 0.25 m\)"),
+        ("0 -1 0 0 0 1 0", None),
+    ],
+)
+def test_a_home_outside_the_limits_is_said_at_loading(home: str, said: str | None) -> None:
+    if said is None:
+        load_robot(OUTSIDE.format(home))  # a warning is an error in these tests
+        return
+    with pytest.warns(JaxikWarning, match=said):
+        robot = load_robot(OUTSIDE.format(home))
+    assert robot.q_home[0] == float(home.split()[0])
+
+
 def test_batched_keyframes_are_looked_up_behind_the_batch() -> None:
     robot = load_robot(random_trees.compiled(0))
     batched = dataclasses.replace(robot, keyframes=jnp.stack([robot.keyframes, 2 * robot.keyframes]))

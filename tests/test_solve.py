@@ -173,7 +173,7 @@ def test_where_a_solve_stalls_scipy_finds_no_better_configuration_nearby() -> No
     def model(q: jax.Array, target: jaxlie.SE3) -> tuple[jax.Array, jax.Array]:
         task = FrameTask(robot.frame("tcp"), target, np.array([2.0, 1.0, 0.5]), np.array([1.0]))
         prepared = prepare(Problem(robot, {"tip": task}))
-        at = rows(prepared, evaluate(prepared, q))
+        at = rows(prepared, evaluate(prepared, q), prepared.levels[0])
         return 0.5 * jnp.sum(at.residual**2), at.jacobian.T @ at.residual
 
     bounded = ((found.q == lower) | (found.q == upper)).any(-1)
@@ -216,7 +216,7 @@ def test_converged_is_within_the_tolerances() -> None:
 
 def test_check_names_elements_reasons_and_remedies() -> None:
     statuses = np.array([[0, 1, 0], [3, 5, 1]], np.int32)
-    found = jaxik.Solution(np.zeros((2, 3, 2)), statuses, {}, statuses, statuses, statuses)
+    found = jaxik.Solution(np.zeros((2, 3, 2)), statuses, {}, statuses, statuses, statuses, topology=arm().topology)
     with pytest.raises(JaxikError) as failure:
         found.check()
     lines = str(failure.value).splitlines()
@@ -225,10 +225,10 @@ def test_check_names_elements_reasons_and_remedies() -> None:
     assert lines[2].startswith("1 of 6 elements are NONFINITE ((1, 1)): look for NaN")
     good = jax.tree.map(lambda x: x[0, ::2], found)
     assert good.check() is good and good.converged.all()
-    one = jaxik.Solution(np.zeros(2), np.int32(1), {}, np.int32(3), 0.1, 0.0)
+    one = jaxik.Solution(np.zeros(2), np.int32(1), {}, np.int32(3), 0.1, 0.0, topology=arm().topology)
     with pytest.raises(JaxikError, match=r"^1 of 1 elements are STALLED: .*try other starts"):
         one.check()
-    many = jaxik.Solution(np.zeros((20, 2)), np.full(20, 3), {}, np.zeros(20), np.zeros(20), np.zeros(20))
+    many = jaxik.Solution(np.zeros((20, 2)), np.full(20, 3), {}, *np.zeros((3, 20)), topology=arm().topology)
     with pytest.raises(JaxikError, match=r"20 of 20 elements are TIMEOUT \(0, 1, 2, 3, 4, 5, 6, 7, \.\.\.\)"):
         many.check()
     assert "2 STALLED" in repr(found) and "batch (2, 3)" in repr(found)

@@ -106,9 +106,22 @@ def test_files_load_and_are_named_by_their_stem(tmp_path, as_text, file, text, n
     assert source.model.nv == nv and source.name == file.split(".")[0] and source.dropped == ()
 
 
-@pytest.mark.parametrize(("text", "name"), [(ARM, "arm"), ("\n  " + urdf(TWO, links="abc"), "bot")])
+NAMELESS = ARM.replace(' model="arm"', "")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [(ARM, "arm"), ("\n  " + urdf(TWO, links="abc"), "bot"), (NAMELESS, "model")]
+)
 def test_xml_text_loads(text, name):
     assert read_source(text).name == name
+
+
+def test_a_model_without_a_name_is_called_model_or_as_its_file(tmp_path):
+    assert read_source(mujoco.MjSpec.from_string(NAMELESS)).name == "model"
+    assert read_source(mujoco.MjModel.from_xml_string(NAMELESS)).name == "model"
+    assert read_source(urdf(TWO, links="abc").replace(' name="bot"', "", 1)).name == "model"
+    (tmp_path / "gripper.xml").write_text(NAMELESS)
+    assert read_source(tmp_path / "gripper.xml").name == "gripper"
 
 
 def test_velocity_limits_in_mjcf_are_numerics():
@@ -195,13 +208,18 @@ def _environment() -> dict[str, str]:
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [("pnada", "'panda'"), ("UR5", "'ur5e'"), ("zzzz", "known: " + ", ".join(map(repr, bundled_names())))],
+    [
+        ("pnada", "did you mean 'panda'"),
+        ("UR5", "did you mean 'ur5e'?"),
+        ("zzzz", "known: " + ", ".join(map(repr, bundled_names()))),
+    ],
 )
-def test_unknown_name_lists_near_names_and_bundled_ones(given, near):
+def test_unknown_name_lists_near_names_or_else_the_bundled_ones_once(given, near):
     with pytest.raises(UnknownNameError) as error:
         read_source(given)
-    assert repr(given) in str(error.value) and near in str(error.value)
-    assert f"bundled: {', '.join(bundled_names())};" in str(error.value)
+    message = str(error.value)
+    assert message.startswith(f"unknown robot {given!r}; {near}") and "path of an MJCF or URDF file" in message
+    assert all(message.count(repr(name)) <= 1 for name in bundled_names())
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_hessian_of_a_problem_adds_its_tasks() -> None:
     q, target = robot.sample(jax.random.key(2), (COUNT,))[0], jax.tree.map(lambda x: x[0], targets())
     tasks = {kind: FrameTask(frame, target, **KINDS[kind]) for kind in ("position", "weighted pose")}
     both = prepare(Problem(robot, tasks))
-    found = jax.jit(lambda q: bowl(both, evaluate(both, q)).hessian)(q)
+    found = jax.jit(lambda q: bowl(both, evaluate(both, q), both.levels[0]).hessian)(q)
     parts = [derivatives_of("panda")["hessian"][0, list(KINDS).index(kind)] for kind in tasks]
     np.testing.assert_allclose(found, sum(parts), rtol=0, atol=1e-12)
 
@@ -262,7 +262,9 @@ def test_tolerances_are_of_distances_over_the_rows_that_count() -> None:
         prepared(robot, FrameTask(frame, pose(w, x), position_tolerance=1e-3, orientation_tolerance=1e-2, **options))
         for x, w, options, _ in MEETING
     ]
-    each = jax.jit(lambda q: jnp.stack([met(p, errors(p, evaluate(p, q))) for p in problems]))(robot.q_home)
+    each = jax.jit(lambda q: jnp.stack([met(p, errors(p, evaluate(p, q)), p.levels[0]) for p in problems]))(
+        robot.q_home
+    )
     for got, (x, w, options, want) in zip(each, MEETING, strict=True):
         assert got == want, (x, w, options)
 

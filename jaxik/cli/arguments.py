@@ -6,41 +6,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jaxik
+from jaxik.cli.config_help import CONFIG_HELP
 from jaxik.errors import JaxikError, unknown_name
 
 CHUNK = 8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
-
-CONFIG_HELP = """\
-a configuration (paths in it are relative to its folder):
-
-  robot: panda                    # bundled name, MJCF or URDF file; or a mapping:
-  # robot:
-  #   source: panda
-  #   base: {position: [0, 0, 0.8], rpy: [0, 0, 0]}                  # where it is mounted
-  #   frames: [{name: pen, body: hand, position: [0, 0, 0.2]}]       # tool points to add
-  tasks:
-    tip:                          # a name of your choice
-      type: frame
-      frame: tcp                  # a site, body or geom; `kind: site` where a name is ambiguous
-      position_cost: 1            # a number or one per axis; null: position does not matter
-      orientation_cost: 1
-      position_tolerance: 1e-4
-      orientation_tolerance: 1e-3
-      mask: [1, 1, 1, 1, 1, 0]    # weights of single rows, position first
-      axes: target                # frame, target or world: axes of costs and mask
-      target: {sample: 4096}      # where random configurations within the limits have the frame; or
-      #       {position: [0.5, 0, 0.4], quaternion: [0, 1, 0, 0]}    # wxyz; or a list of such poses
-      #       rotation_vector, rpy or matrix (3x3, or 4x4 without position) in the place of quaternion
-      #       {file: targets.npz, position: KEY, quaternion: KEY}
-      #       {file: targets.csv, units: {length: mm}}     # columns x,y,z,qw,qx,qy,qz; or a header with
-      #                           these names, rx,ry,rz or roll,pitch,yaw; or position: [NAME, NAME, NAME], ...
-  start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
-  options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
-  units: {length: m, angle: rad}  # of all lengths and angles above: m or mm, rad or deg
-  seed: 0                         # of everything that is sampled
-  dtype: float32                  # or float64
-  output: solutions.npz
-"""
 
 
 class _Parser(argparse.ArgumentParser):

@@ -4,23 +4,38 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-import jaxlie
+import jax
 import numpy as np
 
+from jaxik.cli.fields import Source
 from jaxik.cli.poses import read_units
+from jaxik.cli.restrictions import read_constraints, read_frozen, read_limits
 from jaxik.cli.robot import read_robot
 from jaxik.cli.section import Section
 from jaxik.cli.start import read_start
-from jaxik.cli.tasks import Source, read_tasks
+from jaxik.cli.tasks import read_tasks
 from jaxik.cli.yaml_file import YamlFile
 from jaxik.errors import JaxikError
+from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.problem import Problem
+from jaxik.pytree import core_ranks
 from jaxik.robot.model import Robot
 from jaxik.solve import SolveOptions
 from jaxik.tasks.base import Task
-from jaxik.tasks.frame import FrameTask
 
-KEYS = ("robot", "tasks", "start", "options", "units", "seed", "dtype", "output")
+KEYS = (
+    "robot",
+    "tasks",
+    "limits",
+    "constraints",
+    "freeze",
+    "start",
+    "options",
+    "units",
+    "seed",
+    "dtype",
+    "output",
+)
 DTYPES = ("float32", "float64")
 
 
@@ -29,35 +44,33 @@ class Job:
     """What is solved.
 
     Attributes:
-      robot, options: as the configuration says.
-      tasks: with targets of one common length n.
+      robot, limits, constraints, options: as of `Problem` and `solve`.
+      tasks: with one target each, or with n.
+      moves: (nv,) of bool, False where a degree of freedom is frozen; None: all move.
       start: (nq,), or (n, nq).
+      count: the number of elements, n.
     """
 
     robot: Robot
-    tasks: dict[str, FrameTask]
+    tasks: dict[str, Task]
+    limits: tuple[ConfigurationLimit, ...] | None
+    constraints: dict[str, Task] | None
+    moves: np.ndarray | None
     start: np.ndarray
     options: SolveOptions
-
-    @property
-    def count(self) -> int:
-        """The number of elements, n."""
-        return len(next(iter(self.targets.values())))
-
-    @property
-    def targets(self) -> dict[str, np.ndarray]:
-        """For each task (n, 7), quaternion wxyz and then position [m]."""
-        return {name: np.asarray(task.target.wxyz_xyz) for name, task in self.tasks.items()}
+    count: int
 
     def part(self, rows: np.ndarray) -> tuple[Problem, np.ndarray]:
-        """The problem and the start of some elements."""
+        """The problem and the start of some elements: what is of all elements goes to the device in parts."""
         dtype = self.robot.q_home.dtype
-        tasks: dict[str, Task] = {
-            name: dataclasses.replace(self.tasks[name], target=_poses(target[rows].astype(dtype)))
-            for name, target in self.targets.items()
-        }
-        start = self.start[rows] if self.start.ndim == 2 else self.start
-        return Problem(self.robot, tasks), start.astype(dtype)
+
+        def pick(x: Any, rank: int) -> np.ndarray:
+            own = np.asarray(x)[rows] if np.ndim(x) > rank else np.asarray(x)
+            return own.astype(dtype) if np.issubdtype(own.dtype, np.floating) else own
+
+        tasks = jax.tree.map(pick, self.tasks, core_ranks(self.tasks))
+        start = np.broadcast_to(self.start, (self.count, self.robot.nq))[rows]
+        return Problem(self.robot, tasks, self.limits, self.constraints, self.moves), start.astype(dtype)
 
 
 def read_dtype(root: Section, given: str | None) -> str:
@@ -81,14 +94,22 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
     root, folder = file.root, file.path.parent
     units = read_units(root)
     stated = root.integer("seed", 0)
-    source = Source(folder, units, stated if seed is None else seed, count)
     options = _options(root, max_steps)
     root.section("tasks")
     robot = read_robot(root, folder, units)
-    tasks = _of_one_length(root, read_tasks(root, robot, source), count)
-    length = len(next(iter(tasks.values())).target.wxyz_xyz)
-    start = read_start(root, robot, units, source.seed, length)
-    return Job(robot, tasks, start, options)
+    source = Source(robot, folder, units, stated if seed is None else seed, count)
+    tasks = read_tasks(root, source)
+    length = _length(root, tasks, count)
+    return Job(
+        robot,
+        tasks,
+        limits=read_limits(root, robot, units),
+        constraints=read_constraints(root),
+        moves=read_frozen(root, source),
+        start=read_start(root, robot, units, source.seed, length),
+        options=options,
+        count=length,
+    )
 
 
 def _options(root: Section, max_steps: int | None) -> SolveOptions:
@@ -104,21 +125,14 @@ def _options(root: Section, max_steps: int | None) -> SolveOptions:
     return SolveOptions(**given)
 
 
-def _of_one_length(root: Section, tasks: dict[str, FrameTask], count: int | None) -> dict[str, FrameTask]:
-    """The tasks with targets of one length; a single target is everyone's."""
-    lengths = {name: len(task.target.wxyz_xyz) for name, task in tasks.items()}
+def _length(root: Section, tasks: dict[str, Task], count: int | None) -> int:
+    """The number of targets, which all tasks share; a single one is everyone's."""
+    ranked = {name: zip(jax.tree.leaves(t), jax.tree.leaves(core_ranks(t)), strict=True) for name, t in tasks.items()}
+    lengths = {name: max(len(x) if np.ndim(x) > rank else 1 for x, rank in xs) for name, xs in ranked.items()}
     length = max(lengths.values())
     if any(n not in (1, length) for n in lengths.values()):
         given = ", ".join(f"{name} {n}" for name, n in lengths.items())
         root.at("tasks").fail(f"have different numbers of targets: {given}; give as many to each, or a single one")
     if count is not None and length != count:
         raise JaxikError(f"--targets {count}: the configuration has {length}")
-    return {
-        name: dataclasses.replace(task, target=_poses(np.broadcast_to(np.asarray(task.target.wxyz_xyz), (length, 7))))
-        for name, task in tasks.items()
-    }
-
-
-def _poses(wxyz_xyz: Any) -> jaxlie.SE3:
-    """Kept as a numpy array: parts of it go to the device, the whole does not."""
-    return jaxlie.SE3(wxyz_xyz)
+    return length

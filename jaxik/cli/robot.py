@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
@@ -11,7 +12,7 @@ from jaxik.robot.build import load_robot
 from jaxik.robot.model import Robot
 from jaxik.robot.names import bundled_names
 
-_MODEL_FILES = (".xml", ".urdf", ".mjcf", ".xacro")
+_MODEL_FILES = (".xml", ".urdf", ".mjcf", ".xacro", ".npz")
 
 
 def read_robot(root: Section, folder: Path, units: Units) -> Robot:
@@ -43,7 +44,8 @@ def _load(section: Section, key: str, folder: Path) -> Robot:
     file = folder / Path(source).expanduser()
     is_file = Path(source).suffix.lower() in _MODEL_FILES or ("/" in source and file.exists())
     with section.at(key).blamed():
-        return load_robot(file if is_file and source not in bundled_names() else source)
+        robot = load_robot(file if is_file and source not in bundled_names() else source)
+        return robot.astype(jnp.result_type(float))  # a saved robot has a precision of its own
 
 
 def _pose(section: Section, units: Units) -> jaxlie.SE3:

@@ -102,10 +102,10 @@ class Section:
         """A finite number that is not negative: a cost, tolerance or option."""
         return float(_not_negative(read_numbers(self.get(key), (), self.at(key)), self.at(key)))
 
-    def number_or_axes(self, key: str) -> np.ndarray:
-        """A finite number that is not negative, or one for each of three axes."""
+    def number_or_rows(self, key: str, rows: int | None) -> np.ndarray:
+        """A finite number that is not negative, or a list with one for each row; None: of any length."""
         value = self.get(key)
-        shape = (3,) if isinstance(value, list) else ()
+        shape = (rows or len(value),) if isinstance(value, list) else ()
         return _not_negative(read_numbers(value, shape, self.at(key)), self.at(key))
 
 

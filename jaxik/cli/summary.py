@@ -13,11 +13,12 @@ from rich.text import Text
 
 from jaxik.cli.chunks import Outcome
 from jaxik.cli.job import Job
+from jaxik.cli.measures import MEASURES, judged
 from jaxik.status import Status
-from jaxik.tasks.frame import FrameTask
+from jaxik.tasks.base import Task
 
 SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
-SHOWN_UNITS = {"position": ("mm", 1e3), "orientation": ("deg", 180 / math.pi)}
+SHOWN_UNITS = {"m": ("mm", 1e3), "rad": ("deg", 180 / math.pi)}
 MEANINGS = {
     Status.CONVERGED: "every tolerance is met",
     Status.STALLED: "stuck within the joint limits: try another start",
@@ -34,30 +35,29 @@ class Errors:
 
     Attributes:
       shares: for each of SHARES, the error below which that share of the elements is; infinite where one is not finite.
-      tolerance: of the part.
+      unit: of the part, "" where it has none.
+      tolerance: of the part; None where it has none.
       within: share of the elements that meet it.
     """
 
     task: str
     part: str
+    unit: str
     shares: dict[str, float]
-    tolerance: float
-    within: float
+    tolerance: float | None
+    within: float | None
 
 
 def errors(job: Job, outcome: Outcome) -> list[Errors]:
     """The errors of every part of every task, as its tolerance judges them: norms over the rows that have a weight."""
     found = []
     for name, task in sorted(job.tasks.items()):
-        weights: Any = task.weights()
-        tolerances: Any = task.tolerances()
-        for part, residual in sorted(outcome.solution.residuals[name].items(), reverse=True):
-            rows = np.asarray(residual, float)[:, np.asarray(weights[part]) != 0]
-            norm = np.linalg.norm(rows, axis=1)
+        for error in judged(task, outcome.solution.residuals[name]):
+            norm = np.linalg.norm(error.rows[:, error.counts].astype(float), axis=1)
             ordered = np.sort(np.where(np.isfinite(norm), norm, np.inf))
             shares = {share: float(ordered[math.ceil(p * len(ordered)) - 1]) for share, p in SHARES.items()}
-            tolerance = float(tolerances[part])
-            found.append(Errors(name, part, shares, tolerance, float(np.mean(ordered <= tolerance))))
+            within = None if error.tolerance is None else float(np.mean(ordered <= error.tolerance))
+            found.append(Errors(name, error.part, error.unit, shares, error.tolerance, within))
     return found
 
 
@@ -68,9 +68,10 @@ def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None)
     by_task: dict[str, Any] = {name: {} for name in sorted(job.tasks)}
     for error in errors(job, outcome):
         by_task[error.task][error.part] = {
-            "unit": {"position": "m", "orientation": "rad"}[error.part],
+            "unit": error.unit or None,
             **{key.replace(" %", "_percent"): x if math.isfinite(x) else None for key, x in error.shares.items()},
-            "tolerance": float(f"{error.tolerance:.7g}"),  # 1e-4 was rounded to float32
+            # 1e-4 was rounded to float32.
+            "tolerance": None if error.tolerance is None else float(f"{error.tolerance:.7g}"),
             "within_tolerance": error.within,
         }
     return {
@@ -109,12 +110,13 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     page = Table.grid(padding=(0, 2))
     page.add_column(style="dim")
     page.add_column()
+    found = errors(job, outcome)
     for name, task in sorted(job.tasks.items()):
-        page.add_row(Text(name), Text(task_line(job, task)))
+        page.add_row(Text(name), Text(task_line(job, task, [error for error in found if error.task == name])))
     console.print(title, Padding(page, (0, 0, 1, 1), expand=False), result, sep="\n")
     console.print(Padding(_status_table(facts), (0, 0, 1, 1), expand=False))
     console.print(Text("errors, over all elements", "bold"))
-    console.print(Padding(_error_table(errors(job, outcome)), (0, 0, 1, 1), expand=False))
+    console.print(Padding(_error_table(found), (0, 0, 1, 1), expand=False))
     end = Table.grid(padding=(0, 2))
     end.add_column(style="bold")
     end.add_column()
@@ -126,16 +128,26 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     console.print(end)
 
 
-def task_line(job: Job, task: FrameTask) -> str:
-    """What a task wants, in a line."""
-    parts = [part for part in ("position", "orientation") if getattr(task, f"{part}_cost") is not None]
-    tolerances = [f"{float(task.tolerances()[p]) * SHOWN_UNITS[p][1]:.3g} {SHOWN_UNITS[p][0]}" for p in parts]
-    masked = ", some directions only" if task.mask is not None and (np.asarray(task.mask) == 0).any() else ""
+def task_line(job: Job, task: Task, found: list[Errors]) -> str:
+    """What a task wants, in a line, given its errors."""
+    masked = ", some directions only" if _leaves_rows_out(task) else ""
     what = "a target" if job.count == 1 else f"{job.count:,} targets"
-    return (
-        f"{task.frame.kind} {task.frame.name} to {what}: {' and '.join(parts)}{masked}, "
-        f"within {' and '.join(tolerances)}"
-    )
+    parts = " and ".join(error.part for error in found)
+    allowed = [" ".join(_shown(error.tolerance, error.unit)).strip() for error in found if error.tolerance is not None]
+    within = f"within {' and '.join(allowed)}" if allowed else "as near as may be"
+    level = f", at priority {task.priority}" if task.priority else ""
+    return f"{MEASURES[type(task)].wants(task, what)}: {parts}{masked}, {within}{level}"
+
+
+def _leaves_rows_out(task: Task) -> bool:
+    mask = getattr(task, "mask", None)
+    return mask is not None and bool((np.asarray(mask) == 0).any())
+
+
+def _shown(value: float, unit: str) -> tuple[str, str]:
+    """A tolerance and its unit as a person reads them."""
+    unit, factor = SHOWN_UNITS.get(unit, (unit, 1.0))
+    return f"{value * factor:.3g}", unit
 
 
 def _status_table(facts: dict[str, Any]) -> Table:
@@ -159,12 +171,13 @@ def _error_table(found: list[Errors]) -> Table:
         table.add_column(share, justify="right", no_wrap=True)
     named = set()
     for error in found:
-        unit, factor = SHOWN_UNITS[error.part]
-        numbers = [*(_small(x * factor) for x in error.shares.values()), f"{error.tolerance * factor:.3g}"]
-        within = f"{100 * math.floor(error.within * 1000) / 1000:.1f} %"
+        unit, factor = SHOWN_UNITS.get(error.unit, (error.unit, 1.0))
+        numbers = [_small(x * factor) for x in error.shares.values()]
+        numbers.append("any" if error.tolerance is None else _shown(error.tolerance, error.unit)[0])
+        within = "" if error.within is None else f"{100 * math.floor(error.within * 1000) / 1000:.1f} %"
         table.add_row(
             Text("" if error.task in named else error.task),
-            Text(f"{error.part} [{unit}]"),
+            Text(f"{error.part} [{unit}]" if unit else error.part),
             *(Text(x) for x in numbers),
             within,
         )

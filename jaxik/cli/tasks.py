@@ -1,43 +1,99 @@
-"""The tasks of a configuration, each with its targets."""
+"""The types of tasks, how each is written, and the tasks of a configuration."""
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import jax
 import jaxlie
-import numpy as np
 
-from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
-from jaxik.cli.section import Section, read_numbers, shown
-from jaxik.cli.target_files import read_target_file
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
-from jaxik.tasks.frame import AXES, FrameTask
-
-_BLOCK = 65536  # configurations whose kinematics are evaluated at once: about 100 MB for an arm
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-    """What targets are made from, besides their own section.
-
-    Attributes:
-      folder: where paths of the configuration start.
-      units: of the configuration.
-      seed: of everything that is sampled.
-      count: so many targets are drawn, or taken of those that are listed; None: as the configuration says.
-    """
-
-    folder: Path
-    units: Units
-    seed: int
-    count: int | None
+from jaxik.cli import fields, targets
+from jaxik.cli.fields import Read, Source
+from jaxik.cli.section import Section
+from jaxik.cli.targets import Aimless, Target, read_target
+from jaxik.errors import unknown_name
+from jaxik.tasks import frame, manipulability
+from jaxik.tasks.axis_align import AxisAlignTask
+from jaxik.tasks.base import Task
+from jaxik.tasks.com import ComTask
+from jaxik.tasks.coupling import JointCouplingTask
+from jaxik.tasks.equality import EqualityConstraintTask
+from jaxik.tasks.frame import FrameTask
+from jaxik.tasks.holonomic import LinearHolonomicTask
+from jaxik.tasks.look_at import LookAtTask
+from jaxik.tasks.manipulability import ManipulabilityTask
+from jaxik.tasks.omniwheel import OmniwheelTask
+from jaxik.tasks.posture import PostureTask
+from jaxik.tasks.relative import RelativeFrameTask
+from jaxik.tasks.rolling import RollingTask
 
 
-def read_tasks(root: Section, robot: Robot, source: Source) -> dict[str, FrameTask]:
-    """The tasks under the key `tasks`, by name, with targets (n, 7) or (1, 7) each."""
+class Type(NamedTuple):
+    """A type of task: its class, its target, and how its other arguments are read; every type has `priority`."""
+
+    task: Any
+    target: Target | None
+    fields: dict[str, Read]
+
+
+_POSE: dict[str, Read] = {
+    "position_cost": fields.rows_or_none,
+    "orientation_cost": fields.rows_or_none,
+    "position_tolerance": fields.length,
+    "orientation_tolerance": fields.angle,
+    "mask": fields.mask,
+}
+_WHEEL: dict[str, Read] = {"hub": fields.frame, "floor": fields.frame, "tolerance": fields.length}
+_POINTED: dict[str, Read] = {
+    "frame": fields.frame,
+    "axis": fields.vector,
+    "cost": fields.number,
+    "tolerance": fields.angle,
+}
+
+TYPES = {
+    "frame": Type(FrameTask, targets.POSE, {"frame": fields.frame, "axes": fields.one_of(frame.AXES)} | _POSE),
+    "relative_frame": Type(RelativeFrameTask, targets.POSE, {"frame": fields.frame, "root": fields.frame} | _POSE),
+    "com": Type(ComTask, targets.POINT, {"subtree": fields.body, "cost": fields.rows(3), "tolerance": fields.length}),
+    "posture": Type(
+        PostureTask,
+        targets.CONFIGURATION,
+        {"cost": fields.joint_costs, "free_joints": fields.switch, "tolerance": fields.angle},
+    ),
+    "look_at": Type(LookAtTask, targets.POINT, _POINTED),
+    "axis_align": Type(AxisAlignTask, targets.DIRECTION, _POINTED),
+    "joint_coupling": Type(
+        JointCouplingTask,
+        targets.SUM,
+        {"joints": fields.joints, "ratios": fields.ratios, "cost": fields.number, "tolerance": fields.of_joints},
+    ),
+    "linear_holonomic": Type(
+        LinearHolonomicTask,
+        targets.ROWS,
+        {"matrix": fields.matrix, "q0": fields.configuration, "cost": fields.rows(None), "tolerance": fields.number},
+    ),
+    "equality_constraint": Type(
+        EqualityConstraintTask,
+        None,
+        {"equalities": fields.equalities, "cost": fields.rows(None), "tolerance": fields.length},
+    ),
+    "rolling": Type(RollingTask, targets.RADIUS, _WHEEL | {"cost": fields.rows(3)}),
+    "omniwheel": Type(OmniwheelTask, targets.RADIUS, _WHEEL | {"cost": fields.rows(2), "axle": fields.vector}),
+    "manipulability": Type(
+        ManipulabilityTask,
+        targets.NUMBER,
+        {
+            "frame": fields.frame,
+            "mask": fields.flags,
+            "axes": fields.one_of(manipulability.AXES),
+            "cost": fields.number,
+            "tolerance": fields.number,
+        },
+    ),
+}
+VELOCITY_TYPES = ("damping", "joint_velocity", "low_acceleration", "kinetic_energy")
+
+
+def read_tasks(root: Section, source: Source) -> dict[str, Task]:
+    """The tasks under the key `tasks`, by name, with one target each, or several with a leading axis."""
     section = root.section("tasks")
     if not section.values:
         section.place.fail("is empty; a problem needs at least one task")
@@ -45,79 +101,36 @@ def read_tasks(root: Section, robot: Robot, source: Source) -> dict[str, FrameTa
     for name in section.values:
         if not name or "/" in name:
             section.place.fail(f"names are not empty and without '/', which parts names in the output: {name!r}")
-        task = section.section(name)
-        kind = task.choice("type", tuple(TASKS), "frame")
-        tasks[name] = TASKS[kind](task, robot, source)
+        tasks[name] = _read_task(section.section(name), source)
     return tasks
 
 
-def _frame_task(section: Section, robot: Robot, source: Source) -> FrameTask:
-    costs, tolerances = ("position_cost", "orientation_cost"), ("position_tolerance", "orientation_tolerance")
-    section.allow("type", "frame", "kind", "target", "axes", "mask", *costs, *tolerances)
-    kind = section.choice("kind", ("site", "body", "geom"), None)
-    name = section.text("frame")
-    with section.at("frame").blamed():
-        frame = robot.frame(name, kind)
-    given: dict[str, Any] = {}
-    for cost in costs:
-        if cost in section:
-            given[cost] = None if section.get(cost) is None else section.number_or_axes(cost)
-    for tolerance, unit in zip(tolerances, source.units, strict=True):
-        if tolerance in section:
-            given[tolerance] = section.number(tolerance) * unit
-    if "axes" in section:
-        given["axes"] = section.choice("axes", AXES)
-    if "mask" in section:
-        given["mask"] = _mask(section)
-    needs = Needs(*(given.get(cost, 1) is not None for cost in costs))
-    target = read_target(section, robot, frame, source, needs)
+def _read_task(section: Section, source: Source) -> Task:
+    kind = _type(section)
+    readers: dict[str, Read] = {"priority": fields.whole} | kind.fields
+    kinds = [fields.kind_key(key) for key, read in readers.items() if read is fields.frame]
+    section.allow("type", *readers, *kinds, *([kind.target.key] if kind.target else []))
+    needed = {field.name for field in dataclasses.fields(kind.task) if field.default is dataclasses.MISSING}
+    given = {key: read(section, key, source) for key, read in readers.items() if key in section or key in needed}
+    target = kind.target
+    # A target with a default, as the sum of a coupling has one, need not be written.
+    if target and (target.key in section or target.field in needed):
+        value = read_target(target, Aimless(kind.task, given, section, source))
+        given |= {target.field: jaxlie.SE3(value) if target is targets.POSE else value}  # type: ignore[arg-type]
     with section.place.blamed():
-        return FrameTask(frame, jaxlie.SE3(target), **given)  # type: ignore[arg-type]
+        task = kind.task(**given)
+        task.check(source.robot)
+    return task
 
 
-TASKS: dict[str, Callable[[Section, Robot, Source], FrameTask]] = {"frame": _frame_task}
-
-
-def _mask(section: Section) -> np.ndarray:
-    value = section.get("mask")
-    flags = [float(x) if isinstance(x, bool) else x for x in value] if isinstance(value, list) else value
-    mask = read_numbers(flags, (6,), section.at("mask"))
-    if not ((mask >= 0) & (mask <= 1)).all():
-        section.at("mask").fail(f"weights rows by numbers from 0 to 1, not {shown(value)}")
-    return mask
-
-
-def read_target(section: Section, robot: Robot, frame: Frame, source: Source, needs: Needs) -> np.ndarray:
-    """The targets of a task (n, 7), quaternion wxyz and then position [m]: sampled, from a file, or as written."""
-    place, value = section.at("target"), section.get("target")
-    if isinstance(value, list):
-        poses = [_written(Section(item, place / i), source, needs) for i, item in enumerate(value)]
-        return _first(np.stack(poses) if poses else place.fail("is empty"), source)
-    target = Section(value, place)
-    if "sample" in target:
-        target.allow("sample")
-        count = target.integer("sample", least=1)
-        return sampled_targets(robot, frame, count if source.count is None else source.count, source.seed)
-    if "file" in target:
-        return _first(read_target_file(target, source.folder, source.units, needs), source)
-    return _written(target, source, needs)[None]
-
-
-def _written(section: Section, source: Source, needs: Needs) -> np.ndarray:
-    section.allow("sample", "file", *POSE_KEYS)
-    return read_pose(section, source.units, needs)
-
-
-def _first(targets: np.ndarray, source: Source) -> np.ndarray:
-    # Of fewer than are asked for, all: tasks have to agree, and that is checked where they meet.
-    return targets[: source.count]
-
-
-def sampled_targets(robot: Robot, frame: Frame, count: int, seed: int) -> np.ndarray:
-    """Where random configurations have the frame: (count, 7), quaternion wxyz and then position [m].
-
-    Frames of one robot share the configurations, so that the targets of several tasks can be met together.
-    """
-    q = robot.sample(jax.random.key(seed), (count,))
-    poses = [np.asarray(robot.frame_pose(q[i : i + _BLOCK], frame).wxyz_xyz) for i in range(0, count, _BLOCK)]
-    return np.concatenate(poses)
+def _type(section: Section) -> Type:
+    name = section.text("type", "frame")
+    with section.at("type").blamed():
+        if name in VELOCITY_TYPES:
+            section.at("type").fail(
+                f"{name} is a velocity task: it says how to move and acts in differential IK only, where solve looks "
+                f"for a configuration; one of {', '.join(TYPES)}"
+            )
+        if name not in TYPES:
+            raise unknown_name("type of task", name, TYPES)
+    return TYPES[name]

@@ -1,6 +1,8 @@
 """From a compiled MuJoCo model to a `Robot`."""
 
+import os
 import warnings
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -8,10 +10,12 @@ import mujoco
 import numpy as np
 
 from jaxik.errors import JaxikWarning
+from jaxik.robot.data import inward32
 from jaxik.robot.equality import EQUALITY_NUMBERS, Tendon
 from jaxik.robot.equality_reader import read_equalities, read_tendons
 from jaxik.robot.model import Robot
 from jaxik.robot.sources import Source, read_source
+from jaxik.robot.stored import read_robot
 from jaxik.robot.topology import Joint, JointType, Topology, intern
 
 
@@ -21,7 +25,8 @@ def load_robot(source: Any) -> Robot:
     Args:
       source: a bundled name (`jaxik.bundled_robots()`), an MJCF or URDF path, an XML string, `mujoco.MjModel`,
         `mujoco.MjSpec`, `mjx.Model`; a name of `robot_descriptions` where that package is installed, or a folder of
-        MuJoCo Menagerie where the environment variable MENAGERIE_ROOT says where it is.
+        MuJoCo Menagerie where the environment variable MENAGERIE_ROOT says where it is; an `.npz` that `jaxik.save`
+        wrote, which gives the robot as it was, with its dtype and batch axes.
 
     Returns:
       The robot; its leaves have JAX's default float type. Kinematics load where meshes are missing or collision
@@ -29,8 +34,10 @@ def load_robot(source: Any) -> Robot:
 
     Raises:
       UnknownNameError: an unknown name; lists the near ones.
-      LoadError: a missing file, malformed XML, or a model that MuJoCo refuses, with its message.
+      LoadError: a missing or damaged file, malformed XML, or a model that MuJoCo refuses, with its message.
     """
+    if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() == ".npz":
+        return read_robot(Path(source))
     read = read_source(source)
     robot = build_robot(read)
     notes = [*read.dropped, *_notes(robot, read.model)]
@@ -46,7 +53,7 @@ def build_robot(source: Source) -> Robot:
     topology = _topology(model, source.name, tendons)
     limited = model.jnt_limited.astype(bool)
     dtype = jnp.result_type(float)
-    lower, upper = model.jnt_range.T if dtype == np.float64 else _inward32(*model.jnt_range.T)
+    lower, upper = model.jnt_range.T if dtype == np.float64 else inward32(*model.jnt_range.T)
     lower, upper = np.where(limited, lower, -np.inf), np.where(limited, upper, np.inf)
     velocity = np.full(model.nv, np.inf)
     for name, limit in source.velocity_limits.items():
@@ -99,16 +106,6 @@ def _inside(topology: Topology, q: np.ndarray, lower: np.ndarray, upper: np.ndar
     return q
 
 
-def _inward32(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float32 limits inside the float64 ones; where none lies between two limits, the nearest."""
-    low32, high32 = low.astype(np.float32), high.astype(np.float32)
-    up = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
-    down = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
-    nearest = ((low + high) / 2).astype(np.float32)
-    empty = up > down
-    return np.where(empty, nearest, up), np.where(empty, nearest, down)
-
-
 def _names(model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> tuple[str, ...]:
     return tuple(mujoco.mj_id2name(model, kind, i) or "" for i in range(count))
 
@@ -156,6 +153,9 @@ def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
             "equality constraints that kinematics cannot evaluate (flexes, tendons round a geom) are left out: "
             + ", ".join(unknown)
         )
+    outside = _home_outside(topology, model)
+    if outside:
+        notes.append(f'the keyframe "home" is outside the limits of {", ".join(outside)}: solve starts inside them')
     if robot.limit_lower.dtype == np.float32:
         low, high = model.jnt_range[:, 0], model.jnt_range[:, 1]
         lower, upper = np.asarray(robot.limit_lower, float), np.asarray(robot.limit_upper, float)
@@ -167,3 +167,21 @@ def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
         if narrow:
             notes.append(f"no float32 lies between the limits of {', '.join(narrow)}: the nearest is their limit")
     return notes
+
+
+def _home_outside(topology: Topology, model: mujoco.MjModel) -> list[str]:
+    """The joints that the keyframe "home" has outside their limits, by how much; 1e-6 is what digits are written to."""
+    if "home" not in topology.keyframes:
+        return []
+    home = model.key_qpos[topology.keyframes.index("home")]
+    found = []
+    for joint, limited, (lower, upper) in zip(topology.joints, model.jnt_limited, model.jnt_range, strict=True):
+        if not limited or joint.type is JointType.FREE:
+            continue
+        at = home[list(joint.q_indices)]
+        if joint.type is JointType.BALL:
+            lower, at = 0.0, [2 * np.arctan2(np.linalg.norm(at[1:]), abs(at[0]))]
+        excess = max(lower - at[0], at[0] - upper)
+        if excess > 1e-6:
+            found.append(f"{joint.name} (by {excess:.3g} {'m' if joint.type is JointType.SLIDE else 'rad'})")
+    return found

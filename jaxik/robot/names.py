@@ -5,7 +5,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from jaxik.errors import LoadError, UnknownNameError, unknown_name
+from jaxik.errors import LoadError, UnknownNameError, near_names, unknown_name
 
 _BUNDLED = Path(__file__).parent / "bundled"
 
@@ -81,5 +81,5 @@ def _unknown(name: str) -> UnknownNameError:
     descriptions = importlib.util.find_spec("robot_descriptions")
     for place in (descriptions.submodule_search_locations or ()) if descriptions else ():
         known += [file.stem for file in Path(place).glob("*_description.py")]
-    error = unknown_name("robot", name, known)
-    return UnknownNameError(f"{error}; bundled: {', '.join(bundled_names())}; or give the path of an MJCF or URDF file")
+    error = unknown_name("robot", name, near_names(name, known) or bundled_names())
+    return UnknownNameError(f"{error} (or give the path of an MJCF or URDF file)")

@@ -27,7 +27,7 @@ class Source:
 
     Attributes:
         model: the model; the caller's own object where an `MjModel` was given.
-        name: the bundled name, the file's stem, or the name written in the model; "robot" where there is none.
+        name: the bundled name, the file's stem, or the name written in the model; "model" where there is none.
         velocity_limits: joint name to rad/s or m/s; a joint that is absent has none known.
         dropped: what was left out or repaired so that the model loads, a sentence each.
     """
@@ -55,7 +55,7 @@ def read_source(source: Any) -> Source:
     if isinstance(source, mujoco.MjModel):
         return _source(source, _model_name(source), {}, ())
     if isinstance(source, mujoco.MjSpec):
-        name = source.modelname or "robot"
+        name = _given(source.modelname)
         model, dropped = compile_kinematics(source, name)
         return _source(model, name, {}, dropped)
     if is_mjx_model(source):
@@ -106,7 +106,7 @@ def _read_xml(text: str, path: Path | None) -> Source:
         limits, dropped = {}, missing + dropped
     else:
         raise LoadError(f"{where}: the root element is {kind}; it has to be <mujoco> (MJCF) or <robot> (URDF)")
-    name = path.stem if path is not None else spec.modelname or "robot"
+    name = path.stem if path is not None else _given(spec.modelname)
     return _source(model, name, limits, dropped)
 
 
@@ -115,7 +115,12 @@ def _source(model: mujoco.MjModel, name: str, limits: dict[str, float], dropped:
 
 
 def _model_name(model: mujoco.MjModel) -> str:
-    return model.names[: model.names.index(b"\0")].decode() or "robot"
+    return _given(model.names[: model.names.index(b"\0")].decode())
+
+
+def _given(name: str) -> str:
+    """The name that somebody gave a model: MuJoCo's own for one without is none."""
+    return "model" if name in ("", "MuJoCo Model") else name
 
 
 def _numeric_velocity_limits(model: mujoco.MjModel) -> dict[str, float]:

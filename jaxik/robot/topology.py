@@ -26,6 +26,11 @@ class JointType(enum.IntEnum):
     def nv(self) -> int:
         return (6, 3, 1, 1)[self]
 
+    @property
+    def q_units(self) -> tuple[str, ...]:
+        """Unit of each coordinate; "1" of a quaternion, wxyz."""
+        return (("m",) * 3 + ("1",) * 4, ("1",) * 4, ("m",), ("rad",))[self]
+
 
 @dataclasses.dataclass(frozen=True)
 class Joint:
@@ -116,6 +121,11 @@ class Topology:
     @functools.cached_property
     def joint_names(self) -> tuple[str, ...]:
         return tuple(j.name for j in self.joints)
+
+    @functools.cached_property
+    def q_columns(self) -> tuple[tuple[str, str], ...]:
+        """For each coordinate of a configuration, its joint and its unit: "rad", "m", or "1" of a quaternion wxyz."""
+        return tuple((joint.name, unit) for joint in self.joints for unit in joint.type.q_units)
 
     @functools.cached_property
     def scalar_joints(self) -> tuple[int, ...]:

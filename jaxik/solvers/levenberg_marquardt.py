@@ -1,24 +1,23 @@
 """Bounded Levenberg-Marquardt with an active set, ending in Newton steps where Gauss-Newton would crawl.
 
-Minimises 1/2 |residual|^2 within the joint limits. One trial point a step, linearised once: accepted, it is the next
-model; rejected, the old one is kept. Steps are measured in fractions of the joint ranges, damping relative to the
-model, so that neither the scale of the costs nor the units of the joints matter.
+Minimises 1/2 |residual|^2 of the highest level within the joint limits. One trial point a step, linearised once:
+accepted, it is the next model; rejected, the old one is kept. Steps are measured in fractions of the joint ranges,
+damping relative to the model, so that neither the scale of the costs nor the units of the joints matter.
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 
 from jaxik.coordinates import follow
-from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
-from jaxik.limits.box import Box, box, coordinate_range, from_box, to_box
+from jaxik.limits.box import Box, from_box, to_box
 from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
 from jaxik.problem import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, rows
-from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
+from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # Damping follows the cost (damping *= new / old), within these, where the model holds: quadratic in the end.
 SHRINK = (0.05, 0.5)
@@ -31,48 +30,6 @@ PATIENCE = 30
 # A Newton step is tried without damping, and where that fails with at least this much.
 NEWTON_DAMPING = 1e-3
 MAX_DAMPING = 1e6
-# A predicted decrease below this many roundings of the cost cannot be seen in it.
-NOISE = 64
-
-
-@pytree
-class SolveOptions:
-    """Options of `solve`; all are traced, so changing them never recompiles.
-
-    Args:
-      max_steps: at most so many steps (*batch,), rejected ones included; the polishing step comes on top.
-      initial_damping: first damping, relative to the largest squared column of the Jacobian in units of joint range
-        (*batch,). From one mid-range start 0.01 solves 82 % of Panda targets and 75 % of UR5e's, 0.3 88 % and 87 %;
-        from 0.3 to 1 it is flat.
-      step_tolerance: an undamped step below this (*batch,) [rad or m] is stationary; None: 1e-11 in float64, 1e-5 in
-        float32.
-
-    Raises:
-      JaxikError: for what is not a number, or is negative.
-    """
-
-    max_steps: Any = leaf(0, default=100)
-    initial_damping: Any = leaf(0, default=0.3)
-    step_tolerance: Any = leaf(0, default=None)
-
-    def __post_init__(self) -> None:
-        tolerance = self.step_tolerance
-        set_fields(
-            self,
-            max_steps=_option("max_steps", self.max_steps, jnp.int32),
-            initial_damping=_option("initial_damping", self.initial_damping, float),
-            step_tolerance=None if tolerance is None else _option("step_tolerance", tolerance, float),
-        )
-
-
-def _option(name: str, value: Any, dtype: Any) -> jax.Array:
-    try:
-        array = jnp.asarray(value, dtype)
-    except (TypeError, ValueError):
-        raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
-    if not isinstance(array, Tracer) and not (array >= 0).all():
-        raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
-    return array
 
 
 class State(NamedTuple):
@@ -135,7 +92,7 @@ def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.
     """Before the first Newton step from `q` (nq,), after some iterations of Gauss-Newton."""
     size, dtype = len(prepared.moving.own), q.dtype
     flat = Bowl(jnp.zeros((), dtype), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
-    return _start(flat, q, errors, jnp.asarray(_least_damping(dtype), dtype), iterations)
+    return _start(flat, q, errors, jnp.asarray(least_damping(dtype), dtype), iterations)
 
 
 def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations: jax.Array) -> State:
@@ -158,8 +115,8 @@ def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations
 
 def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     """One step on the model J'J; ends when the tasks are met and polished, or it crawls."""
-    limits = _limits(prepared, state.q)
-    damping = jnp.where(state.met, _least_damping(state.q.dtype), state.damping)
+    limits = limits_at(prepared, state.q)
+    damping = jnp.where(state.met, least_damping(state.q.dtype), state.damping)
     proposed = _gauss_newton_step(prepared, state.model, limits, damping)
     trial = _try(_slopes, prepared, state, limits, proposed)
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
@@ -171,15 +128,15 @@ def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> Sta
     moved = _moved(prepared, state, options, accepted, trial, proposed, damping)
     slow = ~(proposed.predicted > CRAWL * state.cost) | (moved.iterations >= PATIENCE)
     # Where a residual without tolerance reaches zero, only the size of the steps tells.
-    slow = slow | (moved.size <= _step_tolerance(options, state.q.dtype))
+    slow = slow | (moved.size <= step_tolerance(options, state.q.dtype))
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
 
 
 def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     """One step on the exact Hessian; ends where it is stationary as well."""
     first, polishing = jnp.isinf(state.cost), state.met
-    limits = _limits(prepared, state.q)
-    damping = jnp.where(polishing, _least_damping(state.q.dtype), state.damping)
+    limits = limits_at(prepared, state.q)
+    damping = jnp.where(polishing, least_damping(state.q.dtype), state.damping)
     proposed = _newton_step(prepared, state.model, limits, damping)
     trial = _try(_curves, prepared, state, limits, proposed)
     eps = jnp.finfo(trial.cost.dtype).eps
@@ -190,7 +147,7 @@ def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     flatter = (_projected_gradient(prepared, trial.q, trial.model) < here) & (trial.met | ~polishing)
     accepted = first | lowered | (unseen & flatter & (trial.cost <= state.cost * (1 + NOISE * eps)))
     size = jnp.max(jnp.abs(proposed.displacement))
-    small = size <= _step_tolerance(options, eps.dtype)
+    small = size <= step_tolerance(options, eps.dtype)
     # A step that damping made small says nothing of the point; one that fails however small does.
     undamped, exhausted = damping < NEWTON_DAMPING, (damping >= 1) & ~accepted
     stationary = proposed.convex & ((undamped & small) | ((undamped | exhausted) & unseen & ~accepted))
@@ -204,10 +161,6 @@ def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     return moved._replace(stationary=stationary, ended=moved.ended | stationary, size=size)
 
 
-def _least_damping(dtype: Any) -> Any:
-    return 10 * jnp.finfo(dtype).eps
-
-
 def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step) -> Trial:
     """Evaluate the configuration that a step leads to."""
     tangent = from_box(prepared.moving, limits, proposed.displacement)
@@ -216,26 +169,22 @@ def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: S
     kin = evaluate(prepared, q)
     model, cost = expand(prepared, kin)
     found = errors(prepared, kin)
-    return Trial(q, model, cost, found, met(prepared, found))
+    return Trial(q, model, cost, found, met(prepared, found, prepared.levels[0]))
 
 
 def _slopes(prepared: Prepared, kin: Kinematics) -> tuple[Rows, jax.Array]:
     """The tasks to first order, on the box's coordinates, and their cost."""
-    model = rows(prepared, kin)
-    jacobian = to_box(prepared.moving, _limits(prepared, kin.q), model.jacobian)
+    model = rows(prepared, kin, prepared.levels[0])
+    jacobian = to_box(prepared.moving, limits_at(prepared, kin.q), model.jacobian)
     return Rows(model.residual, jacobian), 0.5 * jnp.sum(model.residual * model.residual)
 
 
 def _curves(prepared: Prepared, kin: Kinematics) -> tuple[Bowl, jax.Array]:
     """The cost to second order, on the box's coordinates."""
-    model, limits = bowl(prepared, kin), _limits(prepared, kin.q)
+    model, limits = bowl(prepared, kin, prepared.levels[0]), limits_at(prepared, kin.q)
     gradient = to_box(prepared.moving, limits, model.gradient)
     hessian = to_box(prepared.moving, limits, to_box(prepared.moving, limits, model.hessian).T)
     return Bowl(model.cost, gradient, hessian), model.cost
-
-
-def _limits(prepared: Prepared, q: jax.Array) -> Box:
-    return box(prepared.robot, prepared.moving, q, prepared.problem.dof_mask)
 
 
 def _moved(
@@ -251,7 +200,7 @@ def _moved(
     first, polishing = jnp.isinf(state.cost), state.met
     accepted = accepted & jnp.isfinite(trial.cost)
     iterations = state.iterations + jnp.where(first | polishing, 0, 1).astype(jnp.int32)
-    reached = jnp.where(accepted, trial.met & has_tolerances(prepared.problem), state.met)
+    reached = jnp.where(accepted, trial.met & has_tolerances(prepared.problem, prepared.levels[0]), state.met)
 
     def better(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
@@ -263,7 +212,7 @@ def _moved(
         model=better(trial.model, state.model),
         cost=jnp.where(accepted, trial.cost, state.cost),
         errors=better(trial.errors, state.errors),
-        damping=jnp.where(first, state.damping, jnp.clip(damping, _least_damping(state.cost.dtype), MAX_DAMPING)),
+        damping=jnp.where(first, state.damping, jnp.clip(damping, least_damping(state.cost.dtype), MAX_DAMPING)),
         size=jnp.where(first, jnp.inf, left * jnp.max(jnp.abs(proposed.displacement))),
         met=reached,
         crawling=state.crawling,
@@ -275,35 +224,8 @@ def _moved(
 
 def _projected_gradient(prepared: Prepared, q: jax.Array, model: Bowl) -> jax.Array:
     """Norm of the gradient over the free coordinates, in units of joint range."""
-    scaled = jnp.where(_free(_limits(prepared, q), model.gradient), model.gradient * _scale(prepared), 0)
+    scaled = jnp.where(not_held(limits_at(prepared, q), model.gradient), model.gradient * step_scale(prepared), 0)
     return jnp.sqrt(jnp.sum(scaled * scaled))
-
-
-def _step_tolerance(options: SolveOptions, dtype: Any) -> jax.Array | float:
-    if options.step_tolerance is not None:
-        return options.step_tolerance
-    return 1e-11 if dtype == jnp.float64 else 1e-5
-
-
-def _scale(prepared: Prepared) -> jax.Array:
-    """Length of one unit of step for each coordinate (n,): its range, at most a turn.
-
-    Narrow joints meet their bounds first, and most failures are minima with a joint at a bound: against the identity
-    2 to 3 % more Panda targets are solved from one start.
-    """
-    width = coordinate_range(prepared.robot, prepared.moving)
-    # A joint without room does not move, whatever its unit.
-    return jnp.where(width > 0, jnp.minimum(width, 2 * jnp.pi), 1.0)
-
-
-def _free(limits: Box, gradient: jax.Array) -> jax.Array:
-    """Coordinates that are not held at a bound by the gradient."""
-    return ~(((limits.lower >= 0) & (gradient > 0)) | ((limits.upper <= 0) & (gradient < 0)))
-
-
-def _largest(diagonal: jax.Array) -> jax.Array:
-    top = jnp.max(diagonal)
-    return jnp.where(top > 0, top, 1)
 
 
 def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax.Array]:
@@ -327,15 +249,15 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
 
 def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: Any) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box."""
-    residual, jacobian, scale = model.residual, model.jacobian, _scale(prepared)
+    residual, jacobian, scale = model.residual, model.jacobian, step_scale(prepared)
     scaled = jacobian * scale
-    damping = damping * _largest(jnp.sum(scaled * scaled, axis=0))
+    damping = damping * largest(jnp.sum(scaled * scaled, axis=0))
 
     def minimise(free: jax.Array, fixed: jax.Array) -> tuple[jax.Array, jax.Array]:
         inner, pivot = _damped_least_squares(jnp.where(free, scaled, 0), residual + jacobian @ fixed, damping)
         return scale * inner, pivot
 
-    displacement, _ = _in_box(limits, _free(limits, residual @ jacobian), minimise)
+    displacement, _ = _in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement
     predicted = 0.5 * (jnp.sum(residual * residual) - jnp.sum(moved * moved))
     return Step(displacement, predicted, jnp.ones((), bool))
@@ -354,10 +276,10 @@ def _damped_least_squares(jacobian: jax.Array, residual: jax.Array, damping: jax
 
 def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> Step:
     """The same with the exact Hessian in the place of J'J; not convex where that is indefinite."""
-    gradient, curvature, scale = model.gradient, model.hessian, _scale(prepared)
+    gradient, curvature, scale = model.gradient, model.hessian, step_scale(prepared)
     scaled = scale[:, None] * curvature * scale
     eye = jnp.eye(scale.shape[0], dtype=scale.dtype)
-    damping = damping * _largest(jnp.max(jnp.abs(scaled), axis=0))
+    damping = damping * largest(jnp.max(jnp.abs(scaled), axis=0))
 
     def minimise(free: jax.Array, fixed: jax.Array) -> tuple[jax.Array, jax.Array]:
         matrix = jnp.where(free[:, None] & free[None, :], scaled + damping * eye, eye)
@@ -365,6 +287,6 @@ def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> 
         inner, pivot = solve_positive(matrix, right)
         return scale * inner, pivot
 
-    displacement, pivot = _in_box(limits, _free(limits, gradient), minimise)
+    displacement, pivot = _in_box(limits, not_held(limits, gradient), minimise)
     predicted = -gradient @ displacement - 0.5 * (displacement @ (curvature @ displacement))
     return Step(displacement, predicted, pivot > 0)

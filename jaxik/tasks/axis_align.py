@@ -42,6 +42,7 @@ class AxisAlignTask(Task):
     lm_damping: Any = leaf(0, default=0.0)
     tolerance: Any = leaf(0, default=1e-3)
     priority: int = static(default=0)
+    unit = "1"
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)

@@ -25,17 +25,18 @@ class Task:
     and may be batched and differentiated. A new task needs `frames` and `residual`; it may override everything else.
 
     Attributes:
-      frames: the frames that `residual` looks at, static.
-      subtrees: root bodies, by index or name, of the subtrees whose centres of mass it looks at, static.
+      frames, subtrees: frames, and root bodies of centres of mass by index or name, that `residual` looks at; static.
       priority: static; 0 is highest.
       cost: weight of the residual's rows; the objective is 1/2 |cost * residual|^2.
       tolerance: norm of the error below which the task is met; None where it has none.
+      unit: of the error: one text such as "m" for all its leaves, or a pytree of its structure; "" where unknown.
       gain, lm_damping: of differential IK; `solve` ignores them.
     """
 
     priority: int = 0
     cost: Any = 1.0
     tolerance: Any = None
+    unit: Any = ""
     gain: Any = 1.0
     lm_damping: Any = 0.0
 
@@ -77,8 +78,7 @@ class Task:
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
         """The residual's derivative with respect to each thing that it looks at, with one more axis on each leaf.
 
-        Keys are frames (6: twist in world axes at the frame's origin), roots of subtrees (3: shift of the centre of
-        mass) and "q" (nv).
+        Keys are frames (6: twist in world axes at their origin), roots of subtrees (3: shift of the centre), "q" (nv).
         """
         return default_slopes(self, robot, kin)
 

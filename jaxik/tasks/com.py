@@ -37,6 +37,7 @@ class ComTask(Task):
     lm_damping: Any = leaf(0, default=0.0)
     tolerance: Any = leaf(0, default=1e-4)
     priority: int = static(default=0)
+    unit = "m"
 
     def __post_init__(self) -> None:
         subtree = self.subtree

@@ -41,6 +41,7 @@ class JointCouplingTask(Task):
     lm_damping: Any = leaf(0, default=0.0)
     tolerance: Any = leaf(0, default=1e-3)
     priority: int = static(default=0)
+    unit = "rad or m"
 
     def __post_init__(self) -> None:
         joints = self.joints

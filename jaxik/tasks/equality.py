@@ -47,6 +47,7 @@ class EqualityConstraintTask(Task):
     lm_damping: Any = leaf(0, default=0.0)
     tolerance: Any = leaf(0, default=1e-4)
     priority: int = static(default=0)
+    unit = "rad or m"
 
     def __post_init__(self) -> None:
         equalities = (self.equalities,) if isinstance(self.equalities, Equality) else self.equalities

@@ -41,6 +41,7 @@ class OmniwheelTask(Task):
     tolerance: Any = leaf(0, default=1e-4)
     priority: int = static(default=0)
     axle: Any = leaf(1, default=None)
+    unit = "m"
 
     def __post_init__(self) -> None:
         set_wheel_fields(self, 2)

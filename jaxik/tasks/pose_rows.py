@@ -11,6 +11,8 @@ from jaxik.lie import Transform
 from jaxik.pytree import set_fields
 from jaxik.tasks import arguments
 
+POSE_UNITS = {"position": "m", "orientation": "rad"}
+
 
 class PoseTask(Protocol):
     """The fields of a pose task."""

@@ -44,6 +44,7 @@ class PostureTask(Task):
     lm_damping: Any = leaf(0, default=0.0)
     tolerance: Any = leaf(0, default=None)
     priority: int = static(default=0)
+    unit = "rad or m"
 
     def __post_init__(self) -> None:
         if not isinstance(self.free_joints, bool):

@@ -16,7 +16,7 @@ from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 from jaxik.tasks.pose_curvature import pose_curvature
-from jaxik.tasks.pose_rows import pose_tolerances, pose_weights, seen_from, set_pose_fields
+from jaxik.tasks.pose_rows import POSE_UNITS, pose_tolerances, pose_weights, seen_from, set_pose_fields
 
 
 @pytree
@@ -50,6 +50,7 @@ class RelativeFrameTask(Task):
     orientation_tolerance: Any = leaf(0, default=1e-3)
     priority: int = static(default=0)
     mask: Any = leaf(1, default=None)
+    unit = POSE_UNITS
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)

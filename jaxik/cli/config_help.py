@@ -1,0 +1,55 @@
+"""What can stand in a configuration of `jaxik solve`, as an example that is one itself."""
+
+CONFIG_HELP = """\
+a configuration (paths in it are relative to its folder):
+
+  robot: panda                    # bundled name, MJCF or URDF file; or a mapping:
+  # robot:
+  #   source: panda
+  #   base: {position: [0, 0, 0.8], rpy: [0, 0, 0]}                  # where it is mounted
+  #   frames: [{name: pen, body: hand, position: [0, 0, 0.2]}]       # tool points to add
+  tasks:
+    tip:                          # a name of your choice
+      type: frame
+      frame: tcp                  # a site, body or geom; `kind: site` where a name is ambiguous
+      position_cost: 1            # a number or one per axis; null: position does not matter
+      orientation_cost: 1
+      position_tolerance: 1e-4
+      orientation_tolerance: 1e-3
+      mask: [1, 1, 1, 1, 1, 0]    # weights of single rows, position first
+      axes: target                # frame, target or world: axes of costs and mask
+      priority: 0                 # of every type; a higher number acts in what lower ones leave free
+      target: {sample: 4096}      # where random configurations within the limits have the frame; or
+      #       {position: [0.5, 0, 0.4], quaternion: [0, 1, 0, 0]}    # wxyz; or a list of such poses
+      #       rotation_vector, rpy or matrix (3x3, or 4x4 without position) in the place of quaternion
+      #       {file: targets.npz, position: KEY, quaternion: KEY}
+      #       {file: targets.csv, units: {length: mm}}     # columns x,y,z,qw,qx,qy,qz; or a header with
+      #                           these names, rx,ry,rz or roll,pitch,yaw; or position: [NAME, NAME, NAME], ...
+      #       {from: home}        # where a configuration (written as a start below) has it; in the axes of the world
+      #                           moved by offset: [0, 0, 0.1] and turned by turn: {rpy: [0, 0, 0.5]}, or with another
+      #                           position or rotation in the place of its own
+    rest:
+      type: posture
+      target: home                # a configuration, or a list of them
+      cost: {joint1: 2}           # a number, or by joint and 1 for the others; free_joints: true counts those, too
+      priority: 1
+    # The other types, each with cost and tolerance, and with {sample: N} and {from: CONFIGURATION} for a target:
+    #   {type: relative_frame, frame: A, root: B, target: ...}       # a pose in the axes of root, otherwise as frame
+    #   {type: com, subtree: BODY, target: {position: [0, 0, 0.9]}}  # centre of mass; of files, too, and with offset
+    #   {type: look_at, frame: A, axis: [0, 0, 1], target: {position: [1, 0, 1]}}
+    #   {type: axis_align, frame: A, axis: [0, 0, 1], target: [0, 0, 1]}
+    #   {type: joint_coupling, joints: [J, K], ratios: [1, -1], target: 0}
+    #   {type: linear_holonomic, matrix: [{J: 1, K: 2}], q0: home, target: [0]}
+    #   {type: equality_constraint, equalities: [NAME]}              # of the model; all active ones by default
+    #   {type: rolling, hub: A, floor: B, radius: 0.1}               # and omniwheel, with axle: [0, 1, 0]
+    #   {type: manipulability, frame: A, mask: [1, 1, 1, 0, 0, 0], axes: frame, target: 0.1}
+  limits: {margin: 0.01}          # distance to keep from the limits [rad or m]; []: no limits at all
+  # constraints: {}               # lets the model's joint couplings go, which hold otherwise
+  freeze: [joint3]                # joints that stay as they start
+  start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
+  options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
+  units: {length: m, angle: rad}  # of all lengths and angles above: m or mm, rad or deg
+  seed: 0                         # of everything that is sampled
+  dtype: float32                  # or float64
+  output: solutions.npz
+"""

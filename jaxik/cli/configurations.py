@@ -1,0 +1,78 @@
+"""Configurations as people write them: by name, by joint, or as numbers."""
+
+from typing import Any
+
+import numpy as np
+
+from jaxik.cli.poses import Units
+from jaxik.cli.section import Place, Section, read_numbers, shown
+from jaxik.errors import unknown_name
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Joint, JointType
+
+NAMED = ("home", "mid-range")
+
+
+def read_configuration(
+    value: Any, place: Place, robot: Robot, units: Units, *, what: str = "configuration", more: tuple[str, ...] = ()
+) -> np.ndarray:
+    """A configuration (nq,): home, mid-range, a keyframe, {joint: value} with the rest as at home, or nq numbers.
+
+    Args:
+      what: the thing that errors are about.
+      more: names that are read elsewhere, and stand in errors only.
+    """
+    if value == "home":
+        return np.asarray(robot.q_home)
+    if value == "mid-range":
+        return mid_range(robot)
+    if isinstance(value, str):
+        if value not in robot.topology.keyframes:
+            with place.blamed():
+                raise unknown_name(what, value, (*NAMED, *more, *robot.topology.keyframes))
+        return np.asarray(robot.keyframe(value))
+    if isinstance(value, dict):
+        return _by_joint(Section(value, place), robot, units)
+    if not isinstance(value, list):
+        names = ", ".join((*NAMED, *more))
+        place.fail(f"is {names}, a keyframe, values by joint, or {robot.nq} numbers; not {shown(value)}")
+    q = read_numbers(value, (robot.nq,), place)
+    for joint in robot.topology.joints:
+        q[list(joint.q_indices)] *= coordinate_factors(joint, units)
+    return q
+
+
+def mid_range(robot: Robot) -> np.ndarray:
+    """The middle of the limits (nq,); joints without limits, balls and free joints as at home."""
+    q = np.array(robot.q_home)
+    for j in robot.topology.scalar_joints:
+        middle = (robot.limit_lower[j] + robot.limit_upper[j]) / 2
+        if np.isfinite(middle):
+            q[robot.topology.joints[j].q_index] = middle
+    return q
+
+
+def named_joint(robot: Robot, name: str, place: Place) -> Joint:
+    """The joint of a name that stands at a place."""
+    with place.blamed():
+        return robot.topology.joints[robot.topology.joint_index(name)]
+
+
+def coordinate_factors(joint: Joint, units: Units) -> Any:
+    """To radians and metres, for each coordinate of a joint; quaternions have no unit."""
+    return {
+        JointType.HINGE: units.angle,
+        JointType.SLIDE: units.length,
+        JointType.BALL: 1.0,
+        JointType.FREE: np.array([units.length] * 3 + [1.0] * 4),
+    }[joint.type]
+
+
+def _by_joint(section: Section, robot: Robot, units: Units) -> np.ndarray:
+    q = np.array(robot.q_home)
+    for name in section.values:
+        joint = named_joint(robot, name, section.place)
+        shape = () if joint.type.nq == 1 else (joint.type.nq,)
+        value = np.ravel(read_numbers(section.get(name), shape, section.at(name)))
+        q[list(joint.q_indices)] = value * coordinate_factors(joint, units)
+    return q

@@ -1,0 +1,184 @@
+"""Arguments of tasks as they stand in a configuration; each function reads one under its key."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxik.cli.configurations import coordinate_factors, named_joint, read_configuration
+from jaxik.cli.poses import Units
+from jaxik.cli.section import Section, read_numbers, shown
+from jaxik.robot.equality import Equality
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Frame
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """What tasks are made from, besides their own section.
+
+    Attributes:
+      folder: where paths of the configuration start.
+      units: of the configuration.
+      seed: of everything that is sampled.
+      count: so many targets are drawn, or taken of those that are listed; None: as the configuration says.
+    """
+
+    robot: Robot
+    folder: Path
+    units: Units
+    seed: int
+    count: int | None
+
+
+Read = Callable[[Section, str, Source], Any]
+
+
+def kind_key(key: str) -> str:
+    """Where the kind of a frame stands, whose name alone is ambiguous."""
+    return "kind" if key == "frame" else f"{key}_kind"
+
+
+def frame(section: Section, key: str, source: Source) -> Frame:
+    kind, name = section.choice(kind_key(key), ("site", "body", "geom"), None), section.text(key)
+    with section.at(key).blamed():
+        return source.robot.frame(name, kind)
+
+
+def body(section: Section, key: str, source: Source) -> str:
+    name = section.text(key)
+    with section.at(key).blamed():
+        source.robot.topology.body_index(name)
+    return name
+
+
+def whole(section: Section, key: str, source: Source) -> int:
+    return section.integer(key)
+
+
+def switch(section: Section, key: str, source: Source) -> bool:
+    value = section.get(key)
+    if not isinstance(value, bool):
+        section.at(key).fail(f"is true or false, not {shown(value)}")
+    return value
+
+
+def one_of(choices: tuple[str, ...]) -> Read:
+    return lambda section, key, source: section.choice(key, choices)
+
+
+def number(section: Section, key: str, source: Source) -> float:
+    return section.number(key)
+
+
+def length(section: Section, key: str, source: Source) -> float:
+    return section.number(key) * source.units.length
+
+
+def angle(section: Section, key: str, source: Source) -> float:
+    return section.number(key) * source.units.angle
+
+
+def rows(count: int | None) -> Read:
+    """A number, or one for each row; None: as many as there are, which the task checks."""
+    return lambda section, key, source: section.number_or_rows(key, count)
+
+
+def rows_or_none(section: Section, key: str, source: Source) -> np.ndarray | None:
+    return None if section.get(key) is None else section.number_or_rows(key, 3)
+
+
+def vector(section: Section, key: str, source: Source) -> np.ndarray:
+    return read_numbers(section.get(key), (3,), section.at(key))
+
+
+def mask(section: Section, key: str, source: Source) -> np.ndarray:
+    """Six weights from 0 to 1; true and false are weights, too."""
+    value = section.get(key)
+    flags = [float(x) if isinstance(x, bool) else x for x in value] if isinstance(value, list) else value
+    weights = read_numbers(flags, (6,), section.at(key))
+    if not ((weights >= 0) & (weights <= 1)).all():
+        section.at(key).fail(f"weights rows by numbers from 0 to 1, not {shown(value)}")
+    return weights
+
+
+def flags(section: Section, key: str, source: Source) -> np.ndarray:
+    weights = mask(section, key, source)
+    if not np.isin(weights, (0, 1)).all():
+        section.at(key).fail(f"takes rows or leaves them out: 0 or 1 each, not {shown(section.get(key))}")
+    return weights.astype(bool)
+
+
+def joint_costs(section: Section, key: str, source: Source) -> Any:
+    """A number, or {joint: number}, and 1 for the other joints: (nv,)."""
+    if not isinstance(section.get(key), Mapping):
+        return section.number(key)
+    costs, given = np.ones(source.robot.nv), section.section(key)
+    for name in given.values:
+        costs[list(named_joint(source.robot, name, given.place).v_indices)] = given.number(name)
+    return costs
+
+
+def joints(section: Section, key: str, source: Source) -> tuple[str, ...]:
+    names = section.get(key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        section.at(key).fail(f"is a list of joint names, not {shown(names)}")
+    for i, name in enumerate(names):
+        named_joint(source.robot, name, section.at(key) / i)
+    return tuple(names)
+
+
+def ratios(section: Section, key: str, source: Source) -> np.ndarray:
+    """A number for each of `joints`."""
+    return read_numbers(section.get(key), (len(joints(section, "joints", source)),), section.at(key))
+
+
+def joint_factor(section: Section, source: Source) -> float:
+    """The unit of a sum over `joints`: that of the first one."""
+    names = joints(section, "joints", source)
+    joint = named_joint(source.robot, names[0], section.at("joints")) if names else None
+    return coordinate_factors(joint, source.units) if joint and joint.type.nq == 1 else 1.0
+
+
+def of_joints(section: Section, key: str, source: Source) -> float:
+    return section.number(key) * joint_factor(section, source)
+
+
+def matrix(section: Section, key: str, source: Source) -> np.ndarray:
+    """Rows (p, nv), each of nv numbers or as {joint: number}, and 0 for the other joints."""
+    value = section.get(key)
+    if not isinstance(value, list) or not value:
+        section.at(key).fail(f"is a list of rows, each {{joint: number}} or {source.robot.nv} numbers")
+    return np.stack([_row(item, section, key, i, source) for i, item in enumerate(value)])
+
+
+def _row(value: Any, section: Section, key: str, i: int, source: Source) -> np.ndarray:
+    nv, place = source.robot.nv, section.at(key) / i
+    if not isinstance(value, Mapping):
+        return read_numbers(value, (nv,), place)
+    row, given = np.zeros(nv), Section(value, place)
+    for name in given.values:
+        joint = named_joint(source.robot, name, place)
+        shape = () if joint.type.nv == 1 else (joint.type.nv,)
+        row[list(joint.v_indices)] = read_numbers(given.get(name), shape, given.at(name))
+    return row
+
+
+def configuration(section: Section, key: str, source: Source) -> np.ndarray:
+    """A configuration (nq,), home by default."""
+    return read_configuration(section.get(key, "home"), section.at(key), source.robot, source.units)
+
+
+def equalities(section: Section, key: str, source: Source) -> tuple[Equality, ...]:
+    """Names of equality constraints, or MuJoCo's indices; all active ones by default."""
+    given = section.get(key, None)
+    if key in section and (not isinstance(given, list) or not given or not all(map(_names_equality, given))):
+        section.at(key).fail(f"is a list of names of equality constraints, not {shown(given)}")
+    with section.at(key).blamed():
+        return source.robot.equalities(given)
+
+
+def _names_equality(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)

@@ -1,0 +1,149 @@
+"""What each type of task measures, and what it says of itself in a line."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxik.robot.topology import Frame
+from jaxik.tasks.axis_align import AxisAlignTask
+from jaxik.tasks.com import ComTask
+from jaxik.tasks.coupling import JointCouplingTask
+from jaxik.tasks.equality import EqualityConstraintTask
+from jaxik.tasks.frame import FrameTask
+from jaxik.tasks.holonomic import LinearHolonomicTask
+from jaxik.tasks.look_at import LookAtTask
+from jaxik.tasks.manipulability import ManipulabilityTask
+from jaxik.tasks.omniwheel import OmniwheelTask
+from jaxik.tasks.posture import PostureTask
+from jaxik.tasks.relative import RelativeFrameTask
+from jaxik.tasks.rolling import RollingTask
+from jaxik.tasks.rows import row_weights
+
+
+class Part(NamedTuple):
+    """One part of a target: an array (*batch, *core), its core rank, its name, and its unit."""
+
+    name: str
+    value: np.ndarray
+    unit: str
+    rank: int = 1
+
+
+class Measure(NamedTuple):
+    """What is known of a type of task.
+
+    Attributes:
+      part: what its error is called, where it has no parts with names of their own.
+      wants: what it wants, in a few words, of "a target" or "8 targets".
+      target: its target's parts.
+    """
+
+    part: str
+    wants: Callable[[Any, str], str]
+    target: Callable[[Any], list[Part]]
+
+
+def _named(frame: Frame) -> str:
+    return f"{frame.kind} {frame.name or frame.index}"
+
+
+def _pose(task: Any) -> list[Part]:
+    pose = np.asarray(task.target.wxyz_xyz)
+    return [Part("position", pose[..., 4:], "m"), Part("quaternion", pose[..., :4], "1")]
+
+
+def _as(name: str, unit: str, field: str = "target", rank: int = 1) -> Callable[[Any], list[Part]]:
+    return lambda task: [Part(name, np.asarray(getattr(task, field)), unit, rank)]
+
+
+def _wheel(task: Any, what: str) -> str:
+    return f"{_named(task.hub)} above {_named(task.floor)} at {what}"
+
+
+def _com(task: Any, what: str) -> str:
+    part = "" if task.subtree is None else f" of {task.subtree} and what it carries"
+    return f"centre of mass{part} to {what}"
+
+
+def _equalities(task: Any, what: str) -> str:
+    return f"equality constraints {', '.join(equality.label for equality in task.equalities)}"
+
+
+MEASURES: dict[type, Measure] = {
+    FrameTask: Measure("", lambda t, what: f"{_named(t.frame)} to {what}", _pose),
+    RelativeFrameTask: Measure("", lambda t, what: f"{_named(t.frame)} to {what} in {_named(t.root)}", _pose),
+    ComTask: Measure("position", _com, _as("position", "m")),
+    PostureTask: Measure("joints", lambda t, what: f"posture to {what}", _as("q", "see q_unit", "q")),
+    LookAtTask: Measure("direction", lambda t, what: f"{_named(t.frame)} looks at {what}", _as("position", "m")),
+    AxisAlignTask: Measure(
+        "direction", lambda t, what: f"{_named(t.frame)} points along {what}", _as("direction", "1")
+    ),
+    JointCouplingTask: Measure(
+        "sum", lambda t, what: f"sum of {', '.join(t.joints)} to {what}", _as("sum", "rad or m", rank=0)
+    ),
+    LinearHolonomicTask: Measure(
+        "rows", lambda t, what: f"linear relations of joints to {what}", _as("rows", "rad or m")
+    ),
+    EqualityConstraintTask: Measure("rows", _equalities, lambda t: []),
+    RollingTask: Measure("height", _wheel, _as("radius", "m", "radius", 0)),
+    OmniwheelTask: Measure("height", _wheel, _as("radius", "m", "radius", 0)),
+    ManipulabilityTask: Measure(
+        "manipulability",
+        lambda t, what: f"manipulability of {_named(t.frame)} to {what}",
+        _as("manipulability", "1", rank=0),
+    ),
+}
+
+
+class Judged(NamedTuple):
+    """One part of a task's error.
+
+    Attributes:
+      rows (n, m): of all elements.
+      unit: "" where it has none.
+      counts (m,): whether a row has a weight, and so belongs to the norm that the tolerance is of.
+      tolerance: None where the task has none.
+    """
+
+    part: str
+    rows: np.ndarray
+    unit: str
+    counts: np.ndarray
+    tolerance: float | None
+
+
+def judged(task: Any, error: Any) -> list[Judged]:
+    """The parts of what a task reports, linear ones first.
+
+    Args:
+      error: of n elements, (n, m) or a dict of such.
+    """
+    weights, tolerances, units = row_weights(task, _first(error)), task.tolerances(), task.unit
+    if not isinstance(error, dict):
+        part = MEASURES[type(task)].part
+        error, weights, tolerances, units = {part: error}, {part: weights}, {part: tolerances}, {part: units}
+    return [
+        Judged(
+            part,
+            np.asarray(rows),
+            units[part].removeprefix("1"),
+            np.asarray(weights[part]) != 0,
+            None if tolerances[part] is None else float(tolerances[part]),
+        )
+        for part, rows in sorted(error.items(), reverse=True)
+    ]
+
+
+def targets(task: Any, count: int) -> list[Part]:
+    """The parts of a task's target for the first `count` elements: (count, *core) each; a single one is everyone's."""
+    parts = []
+    for part in MEASURES[type(task)].target(task):
+        core = part.value.shape[part.value.ndim - part.rank :]
+        value = part.value[:count] if part.value.ndim > part.rank else np.broadcast_to(part.value, (count, *core))
+        parts.append(part._replace(value=value))
+    return parts
+
+
+def _first(error: Any) -> Any:
+    return {part: rows[0] for part, rows in error.items()} if isinstance(error, dict) else error[0]

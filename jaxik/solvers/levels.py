@@ -1,0 +1,349 @@
+"""Newton steps on a lower level, in what the levels above leave free.
+
+A level above is fulfilled, or as good as it gets: its gradient is zero, and stays so along the null space of its exact
+Hessian. A step goes along that space, with a part that restores the levels above; where a trial point is not restored,
+further parts follow, at one linearisation each, before it is judged. A joint that a level above presses against its
+bound stays there. So the levels above do not see the costs of the one below.
+
+The Hessian along the null space is that of the Lagrangian: the levels above pull with the multipliers that balance the
+gradient of the one below (Absil, Mahony, Sepulchre: Optimization Algorithms on Matrix Manifolds, 2008, section 5.5).
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.coordinates import follow
+from jaxik.limits.box import Box, from_box, to_box
+from jaxik.linalg import orthonormal_rows, solve_positive
+from jaxik.manifold import clamp, integrate
+from jaxik.problem import Prepared, curvature, errors, evaluate, met, rows
+from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
+from jaxik.solvers.options import SolveOptions, step_tolerance
+
+# A step that fails is tried again with at least this damping, relative to the largest entry of the Hessian.
+DAMPING = 1e-3
+SHRINK, GROW, MAX_DAMPING = 0.05, 10.0, 1e6
+GOOD_RATIO = 0.5
+# A trial point counts as restored when what restores it is this share of the step that led there.
+RESTORED = 0.1
+RESTORING_STEPS = 4
+# How often the coordinates that a bound holds are determined within a step; one more is found each time.
+PASSES = 4
+# A level whose gradient is below this share of what its residual could give is as good as it gets, but not fulfilled.
+OUT_OF_REACH = 1e-3
+
+
+class Point(NamedTuple):
+    """An evaluated configuration, its levels in units of step and of their largest curvature.
+
+    Attributes:
+      q (nq,), errors, cost (): the configuration, what tasks report there, the cost of the level.
+      unit (): by which the level's derivatives are divided.
+      gradients (k + 1, n), hessians (k + 1, n, n): of the levels above and, last, of the level itself, whose Hessian is
+        the Lagrangian's.
+      gauss_newton (n, n): of the level.
+      restore (n,): the step that restores the levels above.
+      slope (): norm of the level's gradient along what they leave free.
+      met: whether the tasks of the levels above meet their tolerances.
+    """
+
+    q: jax.Array
+    errors: Any
+    cost: jax.Array
+    unit: jax.Array
+    gradients: jax.Array
+    hessians: jax.Array
+    gauss_newton: jax.Array
+    restore: jax.Array
+    slope: jax.Array
+    met: jax.Array
+
+    @property
+    def merit(self) -> jax.Array:
+        """The level's cost where the levels above are restored, to first order."""
+        return self.cost + self.unit * jnp.sum(self.gradients[-1] * self.restore)
+
+
+class State(NamedTuple):
+    """One element between two steps.
+
+    Attributes:
+      best, base: the best point so far, and the one that the next step starts from, while it is restored.
+      required: whether points must meet the tolerances of the levels above, as the first one did.
+      damping, length (): of the last step along the level; `length` in units of step.
+      restorations (): steps since `best`.
+      size (): largest entry of the last undamped step [rad or m].
+      stationary, ended (), iterations (): as of `levenberg_marquardt.State`.
+    """
+
+    best: Point
+    base: Point
+    required: jax.Array
+    damping: jax.Array
+    length: jax.Array
+    restorations: jax.Array
+    size: jax.Array
+    stationary: jax.Array
+    ended: jax.Array
+    iterations: jax.Array
+
+
+def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, level: int) -> State:
+    """Before the first step on `level` from `q` (nq,), where the levels above are fulfilled or stationary."""
+    dtype, size = q.dtype, len(prepared.moving.own)
+    zero, no, none = jnp.zeros((), dtype), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
+    flat = jnp.zeros((size, size), dtype)
+    point = Point(
+        q=q,
+        errors=errors,
+        cost=jnp.full((), jnp.inf, dtype),
+        unit=zero,
+        gradients=jnp.zeros((level + 1, size), dtype),
+        hessians=jnp.zeros((level + 1, size, size), dtype),
+        gauss_newton=flat,
+        restore=flat[0],
+        slope=zero,
+        met=no,
+    )
+    damping = jnp.asarray(least_damping(dtype), dtype)
+    return State(point, point, no, damping, zero, none, jnp.full((), jnp.inf, dtype), no, no, iterations)
+
+
+def step(prepared: Prepared, state: State, options: SolveOptions, level: int) -> State:
+    """Evaluate one trial point, and judge it if the levels above are restored there."""
+    best, first = state.best, jnp.isinf(state.best.cost)
+    dtype = best.q.dtype
+    eps, tolerance = jnp.finfo(dtype).eps, step_tolerance(options, dtype)
+    restoring = state.restorations > 0
+    limits, scale = limits_at(prepared, state.base.q), step_scale(prepared)
+    proposed = _proposed(state.base, limits, scale, state.damping, restoring)
+    length = jnp.where(restoring, state.length, jnp.max(jnp.abs(proposed.along)))
+    trial = _evaluate(prepared, _reached(prepared, state.base.q, limits, scale * proposed.move), level)
+
+    finite = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore))
+    left = jnp.max(jnp.abs(trial.restore))
+    before = jnp.max(jnp.abs(best.restore))
+    restored = (left <= jnp.maximum(RESTORED * jnp.maximum(length, before), tolerance)) & (trial.met | ~state.required)
+    # Below rounding, and what the merit leaves out, the cost does not tell the better point from the worse.
+    blur = NOISE * eps * best.cost + _left_out(best) + _left_out(trial)
+    unseen = jnp.abs(proposed.predicted) <= blur
+    lower = trial.merit < best.merit
+    flatter = (_unsettled(trial) < _unsettled(best)) & (trial.merit <= best.merit + blur)
+    # Where restoring is most of the step, the merit of the point before it says little.
+    accepted = finite & (first | (restored & (lower | (unseen & flatter) | (before > length))))
+    again = finite & ~first & ~restored & (state.restorations < RESTORING_STEPS)
+    rejected = ~accepted & ~again
+
+    undamped, exhausted = state.damping < DAMPING, state.damping >= 1
+    judged = ~first & ~restoring & proposed.convex
+    blocked = (proposed.size > tolerance) & jnp.all(proposed.move == 0)
+    failed = rejected & unseen & ~blocked & (undamped | exhausted)
+    stationary = judged & ((undamped & (proposed.size <= tolerance)) | failed)
+    good = accepted & (best.merit - trial.merit > GOOD_RATIO * proposed.predicted)
+    damping = jnp.where(
+        good, SHRINK * state.damping, jnp.where(rejected, jnp.maximum(GROW * state.damping, DAMPING), state.damping)
+    )
+    best = _where(accepted, trial, best)
+    iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
+    return State(
+        best=best,
+        base=_where(again, trial, best),
+        required=jnp.where(first, trial.met, state.required),
+        damping=jnp.where(first, state.damping, jnp.clip(damping, least_damping(dtype), MAX_DAMPING)),
+        length=length,
+        restorations=jnp.where(again, state.restorations + 1, 0),
+        size=jnp.where(judged & undamped, proposed.size, state.size),
+        stationary=stationary,
+        ended=stationary | (iterations >= options.max_steps) | (first & ~accepted),
+        iterations=iterations,
+    )
+
+
+def _left_out(point: Point) -> jax.Array:
+    """How far the merit may be off: by the square of what restores the levels above."""
+    return 10 * point.unit * jnp.sum(point.restore * point.restore)
+
+
+def _unsettled(point: Point) -> jax.Array:
+    """How far a point is from where nothing is left to do, in units of step."""
+    return point.slope + jnp.max(jnp.abs(point.restore))
+
+
+def _where(condition: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+
+
+def _reached(prepared: Prepared, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:
+    robot, moving = prepared.robot, prepared.moving
+    tangent = from_box(moving, limits, displacement)
+    return follow(robot, moving, clamp(robot, integrate(robot.topology, q, tangent)))
+
+
+def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
+    kin, scale, moving = evaluate(prepared, q), step_scale(prepared), prepared.moving
+    limits, names = limits_at(prepared, q), prepared.levels
+
+    def boxed(matrix: jax.Array) -> jax.Array:
+        return scale[:, None] * to_box(moving, limits, to_box(moving, limits, matrix).T) * scale
+
+    models = [rows(prepared, kin, names[j]) for j in range(level + 1)]
+    jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
+    squares = [jacobian.T @ jacobian for jacobian in jacobians]
+    units = [largest(jnp.sum(jacobian * jacobian, axis=0)) for jacobian in jacobians]
+    gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
+    hessians = []
+    for j, (model, square) in enumerate(zip(models, squares, strict=True)):
+        bend = boxed(curvature(prepared, kin, names[j], model.residual))
+        if j < level:
+            # What is left of a residual that can reach zero would bend directions that the level leaves free.
+            pull = jnp.where(not_held(limits, gradients[j]), gradients[j], 0)
+            weight = jnp.sqrt(jnp.sum(model.residual**2) / units[j])
+            bend = jnp.where(jnp.max(jnp.abs(pull)) <= OUT_OF_REACH * weight, bend, 0)
+        hessians.append((square + bend) / units[j])
+    above = gradients[:level], hessians[:level]
+    free = ~_pressed(limits, *above)
+    spaces = _spaces(hessians[:level], free)
+    restore = _restored(spaces, *above)
+
+    pulled = gradients[level] + hessians[level] @ restore
+    for j in reversed(range(level)):
+        balance = -_solve_within(spaces[j], hessians[j], pulled)
+        pulled = pulled + hessians[j] @ balance
+        hessians[level] = hessians[level] + boxed(curvature(prepared, kin, names[j], jacobians[j] @ balance / units[j]))
+    reduced = jnp.where(free, _project(spaces, pulled), 0)
+    reduced = jnp.where(not_held(limits, reduced), reduced, 0)
+    found = errors(prepared, kin)
+    return Point(
+        q=q,
+        errors=found,
+        cost=0.5 * jnp.sum(models[level].residual ** 2),
+        unit=units[level],
+        gradients=jnp.stack(gradients),
+        hessians=jnp.stack(hessians),
+        gauss_newton=squares[level] / units[level],
+        restore=restore,
+        slope=jnp.sqrt(jnp.sum(reduced * reduced)),
+        met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
+    )
+
+
+def _pressed(limits: Box, gradients: Any, hessians: Any) -> jax.Array:
+    """Coordinates (n,) that some level above presses against their bound: released, they would move visibly."""
+    dtype = limits.lower.dtype
+    visible = 1e-9 if dtype == jnp.float64 else 1e-4
+    pressed = jnp.zeros(limits.lower.shape, bool)
+    for gradient, hessian in zip(gradients, hessians, strict=True):
+        push = gradient / jnp.maximum(jnp.diagonal(hessian), _rank(dtype))
+        pressed = pressed | ((jnp.abs(push) > visible) & ~not_held(limits, push))
+    return pressed
+
+
+def _rank(dtype: Any) -> float:
+    """Curvature, relative to a level's largest, below which a direction counts as free of it."""
+    return 1e-10 if dtype == jnp.float64 else 1e-5
+
+
+def _spaces(hessians: Any, free: jax.Array) -> list[jax.Array]:
+    """For each level, an orthonormal basis (n, n) by rows of what it needs of what those above leave free."""
+    spaces: list[jax.Array] = []
+    for hessian in hessians:
+        left = jnp.where(free[:, None] & free[None, :], hessian, 0)
+        left = _project(spaces, _project(spaces, left).T)
+        spaces.append(orthonormal_rows(left, _rank(left.dtype)))
+    return spaces
+
+
+def _project(spaces: list[jax.Array], columns: jax.Array) -> jax.Array:
+    """Columns (n, ...) without what lies in the spaces."""
+    for basis in spaces:
+        columns = columns - basis.T @ (basis @ columns)
+    return columns
+
+
+def _solve_within(basis: jax.Array, hessian: jax.Array, right: jax.Array) -> jax.Array:
+    """The solution (n,) of hessian @ x = right within a space, the rest of both left out."""
+    inside = basis @ hessian @ basis.T
+    # Rows without a direction, and directions that a level hardly curves, move nothing.
+    empty = 1 - jnp.sum(basis * basis, axis=1)
+    fill = jnp.diag(empty + 1e-3 * _rank(right.dtype))
+    inner, _ = solve_positive(inside + fill, basis @ right)
+    return basis.T @ inner
+
+
+def _restored(spaces: list[jax.Array], gradients: Any, hessians: Any) -> jax.Array:
+    """The step (n,) to where all levels above are stationary."""
+    total = jnp.zeros_like(gradients[0])
+    for basis, gradient, hessian in zip(spaces, gradients, hessians, strict=True):
+        total = total - _solve_within(basis, hessian, gradient + hessian @ total)
+    return total
+
+
+class Proposal(NamedTuple):
+    """A step, in units of step.
+
+    Attributes:
+      move, along (n,): in all, and its part along the level.
+      size (): largest entry of the step that bounds did not cut short [rad or m].
+      predicted (): decrease of the level's cost that it promises.
+      convex (): whether the model is.
+    """
+
+    move: jax.Array
+    along: jax.Array
+    size: jax.Array
+    predicted: jax.Array
+    convex: jax.Array
+
+
+def _proposed(point: Point, limits: Box, scale: jax.Array, damping: jax.Array, restoring: jax.Array) -> Proposal:
+    """A step from a point.
+
+    Coordinates that would leave a bound they are at are held there, and the rest solved again; the part along the level
+    goes no further than to the next bound. Put onto a bound far away, a coordinate would ask of the levels above what
+    they cannot give.
+    """
+    level = point.gradients.shape[0] - 1
+    gradients, hessians = list(point.gradients), list(point.hessians)
+    lower, upper = limits.lower / scale, limits.upper / scale
+    eye = jnp.eye(scale.shape[0], dtype=scale.dtype)
+    close = 100 * jnp.finfo(scale.dtype).eps
+
+    def again(found: tuple[Any, ...]) -> tuple[Any, ...]:
+        free, turn = found[:2]
+        spaces = _spaces(hessians[:level], free)
+        restore = jnp.where(free, _restored(spaces, gradients[:level], hessians[:level]), 0)
+        # Along what levels above leave free and no bound holds; the rest is filled up, as the slope has nothing there.
+        left = _project(spaces, jnp.diag(jnp.where(free, 1.0, 0.0).astype(scale.dtype)))
+        filled = eye - left + damping * eye
+        slope = left @ (gradients[level] + hessians[level] @ restore)
+
+        def minimise(hessian: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            move, pivot = solve_positive(left @ hessian @ left + filled, -slope)
+            move = left @ move
+            return move, pivot, jnp.sum(move * (hessian @ move))
+
+        exact, least, bent = minimise(hessians[level])
+        convex = least > 0
+        along, bent = lax.cond(
+            convex, lambda: (exact, bent), lambda: (lambda step: (step[0], step[2]))(minimise(point.gauss_newton))
+        )
+        along = jnp.where(restoring, 0, along)
+        wanted = restore + along
+        leaving = free & (((lower >= -close) & (wanted < 0)) | ((upper <= close) & (wanted > 0)))
+        turn = jnp.where(jnp.any(leaving), turn + 1, PASSES)
+        return free & ~leaving, turn, restore, along, bent, jnp.sum(slope * along), convex
+
+    free = ~_pressed(limits, gradients[:level], hessians[:level])
+    nothing, zero = jnp.zeros_like(scale), jnp.zeros_like(point.cost)
+    carry = (free, jnp.zeros((), jnp.int32), nothing, nothing, zero, zero, jnp.ones((), bool))
+    _, _, restore, along, bent, sloping, convex = lax.while_loop(lambda found: found[1] < PASSES, again, carry)
+    restore = jnp.clip(restore, lower, upper)
+    room = jnp.where(along < 0, lower - restore, upper - restore)
+    share = jnp.min(jnp.where(along != 0, room / jnp.where(along != 0, along, 1), 1))
+    share = jnp.clip(share, 0, 1)
+    predicted = point.unit * (-share * sloping - 0.5 * share * share * bent)
+    move = jnp.clip(restore + share * along, lower, upper)
+    return Proposal(move, share * along, jnp.max(jnp.abs(scale * (restore + along))), predicted, convex)

@@ -1,0 +1,56 @@
+"""Options of the iterative solvers."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from jaxik.errors import JaxikError
+from jaxik.pytree import leaf, pytree, set_fields
+
+
+@pytree
+class SolveOptions:
+    """Options of `solve`; all are traced, so changing them never recompiles.
+
+    Args:
+      max_steps: at most so many steps (*batch,), rejected ones included; the polishing step comes on top.
+      initial_damping: first damping, relative to the largest squared column of the Jacobian in units of joint range
+        (*batch,). From one mid-range start 0.01 solves 82 % of Panda targets and 75 % of UR5e's, 0.3 88 % and 87 %;
+        from 0.3 to 1 it is flat.
+      step_tolerance: an undamped step below this (*batch,) [rad or m] is stationary; None: 1e-11 in float64, 1e-5 in
+        float32.
+
+    Raises:
+      JaxikError: for what is not a number, or is negative.
+    """
+
+    max_steps: Any = leaf(0, default=100)
+    initial_damping: Any = leaf(0, default=0.3)
+    step_tolerance: Any = leaf(0, default=None)
+
+    def __post_init__(self) -> None:
+        tolerance = self.step_tolerance
+        set_fields(
+            self,
+            max_steps=_option("max_steps", self.max_steps, jnp.int32),
+            initial_damping=_option("initial_damping", self.initial_damping, float),
+            step_tolerance=None if tolerance is None else _option("step_tolerance", tolerance, float),
+        )
+
+
+def _option(name: str, value: Any, dtype: Any) -> jax.Array:
+    try:
+        array = jnp.asarray(value, dtype)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
+    if not isinstance(array, Tracer) and not (array >= 0).all():
+        raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
+    return array
+
+
+def step_tolerance(options: SolveOptions, dtype: Any) -> jax.Array | float:
+    if options.step_tolerance is not None:
+        return options.step_tolerance
+    return 1e-11 if dtype == jnp.float64 else 1e-5

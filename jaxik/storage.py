@@ -1,0 +1,126 @@
+"""Solutions and robots in files: `.npz`, read back by `jaxik.load` and by anyone's `numpy.load(path)`.
+
+A solution, with batch axes as `solve` returned them, in SI units:
+
+| array | shape | |
+|---|---|---|
+| `q` | (*batch, nq) | configurations, inside the joint limits |
+| `q_joint`, `q_unit` | (nq,) | for each column of `q`: its joint; "rad", "m", or "1" (a quaternion's, wxyz) |
+| `status` | (*batch,) | `jaxik.Status`; `status_names[status]` are their names |
+| `iterations` | (*batch,) | steps taken |
+| `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
+| `stationarity` | (*batch,) | size of the step that was left [rad or m] |
+| `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
+
+A robot: every leaf of `Robot` by its name, with its batch axes, and `body_names`.
+
+In both: `format` "jaxik solution" or "jaxik robot", `format_version`, `jaxik_version`, `robot` (its name),
+`joint_names` (njoint,), `q_joint`, `q_unit`, `units` (JSON: array to unit), `topology` (JSON: what of the robot is
+static).
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxik
+from jaxik import archive
+from jaxik.archive import Archive
+from jaxik.errors import JaxikError
+from jaxik.robot import stored
+from jaxik.robot.model import Robot
+from jaxik.solve import Solution
+from jaxik.status import Status
+from jaxik.tasks.parts import nested, parts
+
+FORMAT = "jaxik solution"
+_ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name != "residuals")
+_UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
+
+
+def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
+    """Write a solution or a robot to an `.npz` file, with names and units; `jaxik.load` reads it back.
+
+    Nothing is pickled, batch axes and dtypes stay. A file that is there is replaced when the new one is complete.
+
+    Args:
+      path: of the file, ending in ".npz".
+      thing: a `Solution` or a `Robot`.
+
+    Raises:
+      JaxikError: if it cannot be written; under `jit`; for residuals of a task of your own that are no array or dict
+        of arrays.
+    """
+    if not isinstance(thing, Solution | Robot):
+        raise JaxikError(f"save writes a jaxik.Solution or a jaxik.Robot, not {type(thing).__name__}")
+    with archive.replacing(Path(path).expanduser()) as file:
+        if isinstance(thing, Solution):
+            write_solution(file, thing)
+        else:
+            units = {name: leaf.unit for name, leaf in stored.LEAVES.items()}
+            archive.write(file, stored.FORMAT, jaxik.__version__, stored.robot_arrays(thing), units)
+
+
+def load(path: str | os.PathLike[str]) -> Solution | Robot:
+    """Read what `jaxik.save` or `jaxik solve` wrote.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The solution or robot, with the dtype that it was saved with; where that is float64 and `jax_enable_x64` is off,
+      float32, limits rounded inward, and a `JaxikWarning`. Robots with the same names and joints share one topology,
+      so what was compiled for one serves the other.
+
+    Raises:
+      LoadError: no such file, a damaged one, another's, or of another version; names what was found.
+    """
+    found = archive.read(Path(path), (FORMAT, stored.FORMAT))
+    return stored.robot_of(found) if found.kind == stored.FORMAT else _solution_of(found)
+
+
+def write_solution(
+    file: IO[bytes],
+    solution: Solution,
+    more: Mapping[str, Any] | None = None,
+    more_units: Mapping[str, str] | None = None,
+) -> None:
+    """Write a solution, and more arrays beside it, with their units, which `load` passes over."""
+    residuals = parts(solution.residuals)
+    if jax.tree.structure(nested(residuals)) != jax.tree.structure(solution.residuals):
+        raise JaxikError(
+            "residuals are kept as arrays by task and part, task names without '/': those of "
+            f"{', '.join(map(repr, solution.residuals))} are {jax.tree.structure(solution.residuals)}"
+        )
+    arrays = {name: getattr(solution, name) for name in _ARRAYS}
+    arrays |= {f"residuals/{part}": residual for part, residual in residuals.items()}
+    arrays |= stored.names(solution.topology)
+    arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
+    units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
+    archive.write(file, FORMAT, jaxik.__version__, arrays | dict(more or {}), units | dict(more_units or {}))
+
+
+def _solution_of(found: Archive) -> Solution:
+    topology = stored.topology_of(found)
+    q = found.numbers("q", (topology.nq,))
+    batch = q.shape[:-1]
+    arrays = {name: q if name == "q" else found.numbers(name, batch) for name in _ARRAYS}
+    residuals = {
+        name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")
+    }
+    for part, residual in residuals.items():
+        if residual.shape[: len(batch)] != batch:
+            raise found.wrong(f"'residuals/{part}' has shape (*batch, ...) with batch {batch}, not {residual.shape}")
+    stored.rounded(found, *arrays.values())
+    units = found.json("units")
+    return Solution(
+        **{name: jnp.asarray(x) for name, x in arrays.items()},
+        residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
+        topology=topology,
+        residual_units=tuple((part, str(units.get(f"residuals/{part}", ""))) for part in sorted(residuals)),
+    )

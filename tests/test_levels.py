@@ -1,0 +1,161 @@
+"""Priorities in `solve`: a lower level acts in what the higher ones leave free, and costs them nothing."""
+
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import own_tasks
+import pytest
+import scipy.optimize
+
+import jaxik
+from jaxik import FrameTask, PostureTask, Problem, Status, solve
+from jaxik.problem import evaluate, prepare, rows
+from jaxik.robot.model import Robot
+
+COUNT = 32
+
+
+@cache
+def panda() -> Robot:
+    return jaxik.load_robot("panda")
+
+
+@cache
+def case() -> tuple[Any, Any, Any]:
+    """Targets within reach, every fourth one out of it; a start; a posture that lies beyond some limits."""
+    robot = panda()
+    q = robot.sample(jax.random.key(0), (COUNT,))
+    target = robot.frame_pose(q, "tcp").wxyz_xyz
+    target = target.at[::4, 4:].multiply(3.0)
+    middle = 0.5 * (robot.limit_lower + robot.limit_upper)
+    posture = robot.limit_upper + 0.3 * jnp.asarray([1, -4, 1, -4, 1, -8, -4.0])
+    return type(robot.frame_pose(q, "tcp"))(target), middle, posture
+
+
+def tip(target: Any, **options: Any) -> FrameTask:
+    return FrameTask(panda().frame("tcp"), target, **options)
+
+
+@cache
+def alone() -> jaxik.Solution:
+    target, start, _ = case()
+    return solve(Problem(panda(), {"tip": tip(target)}), start)
+
+
+@partial(jax.jit, static_argnames="dtype")
+def with_posture(cost: Any, dtype: Any = jnp.float64) -> jaxik.Solution:
+    target, start, posture = case()
+    tasks = {"tip": tip(target), "rest": PostureTask(posture, cost=cost, priority=1)}
+    return solve(Problem(panda(), tasks), start.astype(dtype))
+
+
+def test_a_posture_below_costs_the_tip_nothing() -> None:
+    one, two = alone(), with_posture(1.0)
+    reached = np.asarray(one.converged)
+    assert reached.sum() > COUNT / 2
+    np.testing.assert_array_equal(two.status[reached], Status.CONVERGED)
+    for part in ("position", "orientation"):
+        assert np.abs(two.residuals["tip"][part])[reached].max() < 1e-12
+    before = np.linalg.norm(one.q - case()[2], axis=1)
+    after = np.linalg.norm(two.q - case()[2], axis=1)
+    assert (after[reached] <= before[reached] + 1e-9).all()
+    assert (before - after)[reached].mean() > 0.05
+
+
+def test_a_level_does_not_see_the_costs_below_it_with_bounds_active() -> None:
+    light, heavy = with_posture(1.0), with_posture(1e8)
+    settled = np.isin(light.status, (Status.CONVERGED, Status.STALLED)) & (light.status == heavy.status)
+    assert settled.mean() > 0.8
+    for part in ("position", "orientation"):
+        change = np.abs(light.residuals["tip"][part] - heavy.residuals["tip"][part])
+        assert change[settled].max() < 1e-8
+    robot = panda()
+    at_bound = np.any((light.q == robot.limit_lower) | (light.q == robot.limit_upper), axis=1)
+    assert at_bound[settled & (light.status == Status.CONVERGED)].sum() > 3
+    assert np.all(robot.check_limits(heavy.q))
+
+
+def test_a_higher_level_out_of_reach_is_as_near_as_without_the_lower_one() -> None:
+    one, two = alone(), with_posture(1.0)
+    stalled = (np.asarray(one.status) == Status.STALLED) & (np.asarray(two.status) == Status.STALLED)
+    stalled &= np.arange(COUNT) % 4 == 0
+    assert stalled.sum() > 3
+
+    @jax.jit
+    @jax.vmap
+    def cost(target: Any, q: Any) -> Any:
+        prepared = prepare(Problem(panda(), {"tip": tip(target)}))
+        return 0.5 * jnp.sum(rows(prepared, evaluate(prepared, q), ("tip",)).residual ** 2)
+
+    target = jax.tree.map(lambda x: x[stalled], case()[0])
+    np.testing.assert_allclose(cost(target, two.q[stalled]), cost(target, one.q[stalled]), rtol=1e-9)
+
+
+def test_scipy_finds_no_better_posture_nearby() -> None:
+    solution = with_posture(1.0)
+    robot, posture = panda(), np.asarray(case()[2])
+
+    @jax.jit
+    def constraint(target: Any, q: Any) -> Any:
+        prepared = prepare(Problem(robot, {"tip": tip(target)}))
+        model = rows(prepared, evaluate(prepared, q), ("tip",))
+        return model.residual, model.jacobian
+
+    settled = np.flatnonzero(np.asarray(solution.converged))[:6]
+    for i in settled:
+        target = jax.tree.map(lambda x, i=i: x[i], case()[0])
+        found = scipy.optimize.minimize(
+            lambda q: 0.5 * np.sum((q - posture) ** 2),
+            np.asarray(solution.q[i]),
+            jac=lambda q: q - posture,
+            bounds=list(zip(robot.limit_lower, robot.limit_upper, strict=True)),
+            constraints={
+                "type": "eq",
+                "fun": lambda q, t=target: np.asarray(constraint(t, q)[0]),
+                "jac": lambda q, t=target: np.asarray(constraint(t, q)[1]),
+            },
+            method="SLSQP",
+            options={"ftol": 1e-14, "maxiter": 200},
+        )
+        ours = 0.5 * np.sum((np.asarray(solution.q[i]) - posture) ** 2)
+        assert found.fun > ours - 1e-7 * (1 + ours)
+
+
+def test_three_levels_on_every_joint_type() -> None:
+    robot = jaxik.load_robot(own_tasks.MIXED)
+    q = robot.sample(jax.random.key(4), (12,))
+    tasks = {
+        "tip": FrameTask(robot.frame("tip"), robot.frame_pose(q, "tip").translation(), orientation_cost=None),
+        "elsewhere": FrameTask(
+            robot.frame("elsewhere"), robot.frame_pose(q, "elsewhere").translation(), orientation_cost=None,
+            priority=3,
+        ),
+        "rest": PostureTask(robot.q_home, free_joints=True, priority=5),
+    }  # fmt: skip
+    q0 = robot.sample(jax.random.key(5), (12,))
+    solution = jax.jit(lambda cost: solve(Problem(robot, tasks | {"rest": cost_of(tasks["rest"], cost)}), q0))
+    light, heavy = solution(1.0), solution(1e8)
+    assert solution._cache_size() == 1
+    for found in (light, heavy):
+        assert np.mean(np.asarray(found.converged)) > 0.7
+        done = np.asarray(found.converged)
+        assert np.abs(found.residuals["tip"]["position"])[done].max() < 1e-9
+        assert np.abs(found.residuals["elsewhere"]["position"])[done].max() < 1e-9
+        assert np.all(robot.check_limits(found.q, 1e-9))
+
+
+def cost_of(task: Any, cost: Any) -> Any:
+    return type(task)(task.q, cost=cost, free_joints=task.free_joints, priority=task.priority)
+
+
+@pytest.mark.parametrize("lower", [1.0, 1e4])
+def test_in_float32_the_tip_is_met_all_the_same(lower: float) -> None:
+    reached = np.asarray(alone().converged)
+    found = with_posture(lower, dtype=jnp.float32)
+    assert np.mean(np.asarray(found.converged)[reached]) > 0.9
+    done = np.asarray(found.converged)
+    assert np.abs(found.residuals["tip"]["position"])[done].max() < 1e-5
+    assert np.all(panda().check_limits(found.q.astype(np.float64)))
