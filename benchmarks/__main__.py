@@ -1,6 +1,6 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [chain] [solve] [--output FILE.json]; exits with 1 where a gate is missed.
+python -m benchmarks [chain] [solve] [humanoid] [--output FILE.json]; exits with 1 where a gate is missed.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-BENCHMARKS = ("chain", "solve")
+BENCHMARKS = ("chain", "solve", "humanoid")
 
 
 def _machine() -> dict[str, Any]:

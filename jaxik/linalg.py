@@ -65,8 +65,8 @@ def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.
     return augmented[:, size], smallest
 
 
-def orthonormal_rows(matrix: jax.Array, threshold: Any) -> jax.Array:
-    """An orthonormal basis of the row space of a matrix (m, n), as rows (min(m, n), n); zeros where it has no more.
+def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
+    """Projector (n, n) onto the row space of a matrix (m, n).
 
     Gram-Schmidt, the longest row that is left first, each one made orthogonal twice; rows shorter than `threshold`
     count as zero.
@@ -74,19 +74,16 @@ def orthonormal_rows(matrix: jax.Array, threshold: Any) -> jax.Array:
     count, size = matrix.shape
     places = jnp.arange(count)
 
-    def take(carry: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
-        left, basis = carry
+    def take(_: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        left, space = carry
         square = jnp.sum(left * left, axis=1)
         row = jnp.sum(jnp.where((places == jnp.argmax(square))[:, None], left, 0), axis=0)
         length = jnp.sqrt(jnp.max(square))
         enough = length > threshold
         row = row / jnp.where(enough, length, 1)
-        row = row - jnp.sum(jnp.sum(basis * row, axis=1)[:, None] * basis, axis=0)
+        row = row - jnp.sum(space * row, axis=1)
         row = jnp.where(enough, row / jnp.sqrt(jnp.sum(row * row)), 0)
-        left = left - jnp.sum(left * row, axis=1)[:, None] * row
-        return (left, lax.dynamic_update_slice_in_dim(basis, row[None], k, 0)), None
+        return left - jnp.sum(left * row, axis=1)[:, None] * row, space + row[:, None] * row
 
-    steps = min(count, size)
-    start = matrix, jnp.zeros((steps, size), matrix.dtype)
-    (_, basis), _ = lax.scan(take, start, jnp.arange(steps))
-    return basis
+    _, space = lax.fori_loop(0, min(count, size), take, (matrix, jnp.zeros((size, size), matrix.dtype)))
+    return space

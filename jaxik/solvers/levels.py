@@ -17,10 +17,11 @@ from jax import lax
 
 from jaxik.coordinates import follow
 from jaxik.limits.box import Box, from_box, to_box
-from jaxik.linalg import orthonormal_rows, solve_positive
+from jaxik.linalg import solve_positive
 from jaxik.manifold import clamp, integrate
 from jaxik.problem import Prepared, curvature, errors, evaluate, met, rows
 from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
+from jaxik.solvers.needs import Needs, left_free, needs_of, pressed, restored_by, solve_within
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # A step that fails is tried again with at least this damping, relative to the largest entry of the Hessian.
@@ -45,6 +46,7 @@ class Point(NamedTuple):
       gradients (k + 1, n), hessians (k + 1, n, n): of the levels above and, last, of the level itself, whose Hessian is
         the Lagrangian's.
       gauss_newton (n, n): of the level.
+      needs: what the levels above need of the coordinates that they leave where they are.
       restore (n,): the step that restores the levels above.
       slope (): norm of the level's gradient along what they leave free.
       met: whether the tasks of the levels above meet their tolerances.
@@ -57,6 +59,7 @@ class Point(NamedTuple):
     gradients: jax.Array
     hessians: jax.Array
     gauss_newton: jax.Array
+    needs: Needs
     restore: jax.Array
     slope: jax.Array
     met: jax.Array
@@ -104,6 +107,7 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
         gradients=jnp.zeros((level + 1, size), dtype),
         hessians=jnp.zeros((level + 1, size, size), dtype),
         gauss_newton=flat,
+        needs=Needs(jnp.ones(size, bool), jnp.zeros((level, size, size), dtype), jnp.zeros((level, size, size), dtype)),
         restore=flat[0],
         slope=zero,
         met=no,
@@ -203,17 +207,15 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
             weight = jnp.sqrt(jnp.sum(model.residual**2) / units[j])
             bend = jnp.where(jnp.max(jnp.abs(pull)) <= OUT_OF_REACH * weight, bend, 0)
         hessians.append((square + bend) / units[j])
-    above = gradients[:level], hessians[:level]
-    free = ~_pressed(limits, *above)
-    spaces = _spaces(hessians[:level], free)
-    restore = _restored(spaces, *above)
+    needs = needs_of(hessians[:level], ~pressed(limits, gradients[:level], hessians[:level]))
+    restore = restored_by(needs, gradients[:level], hessians[:level])
 
     pulled = gradients[level] + hessians[level] @ restore
     for j in reversed(range(level)):
-        balance = -_solve_within(spaces[j], hessians[j], pulled)
+        balance = -solve_within(needs, j, pulled)
         pulled = pulled + hessians[j] @ balance
         hessians[level] = hessians[level] + boxed(curvature(prepared, kin, names[j], jacobians[j] @ balance / units[j]))
-    reduced = jnp.where(free, _project(spaces, pulled), 0)
+    reduced = left_free(needs) @ pulled
     reduced = jnp.where(not_held(limits, reduced), reduced, 0)
     found = errors(prepared, kin)
     return Point(
@@ -224,61 +226,11 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
         gradients=jnp.stack(gradients),
         hessians=jnp.stack(hessians),
         gauss_newton=squares[level] / units[level],
+        needs=needs,
         restore=restore,
         slope=jnp.sqrt(jnp.sum(reduced * reduced)),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
-
-
-def _pressed(limits: Box, gradients: Any, hessians: Any) -> jax.Array:
-    """Coordinates (n,) that some level above presses against their bound: released, they would move visibly."""
-    dtype = limits.lower.dtype
-    visible = 1e-9 if dtype == jnp.float64 else 1e-4
-    pressed = jnp.zeros(limits.lower.shape, bool)
-    for gradient, hessian in zip(gradients, hessians, strict=True):
-        push = gradient / jnp.maximum(jnp.diagonal(hessian), _rank(dtype))
-        pressed = pressed | ((jnp.abs(push) > visible) & ~not_held(limits, push))
-    return pressed
-
-
-def _rank(dtype: Any) -> float:
-    """Curvature, relative to a level's largest, below which a direction counts as free of it."""
-    return 1e-10 if dtype == jnp.float64 else 1e-5
-
-
-def _spaces(hessians: Any, free: jax.Array) -> list[jax.Array]:
-    """For each level, an orthonormal basis (n, n) by rows of what it needs of what those above leave free."""
-    spaces: list[jax.Array] = []
-    for hessian in hessians:
-        left = jnp.where(free[:, None] & free[None, :], hessian, 0)
-        left = _project(spaces, _project(spaces, left).T)
-        spaces.append(orthonormal_rows(left, _rank(left.dtype)))
-    return spaces
-
-
-def _project(spaces: list[jax.Array], columns: jax.Array) -> jax.Array:
-    """Columns (n, ...) without what lies in the spaces."""
-    for basis in spaces:
-        columns = columns - basis.T @ (basis @ columns)
-    return columns
-
-
-def _solve_within(basis: jax.Array, hessian: jax.Array, right: jax.Array) -> jax.Array:
-    """The solution (n,) of hessian @ x = right within a space, the rest of both left out."""
-    inside = basis @ hessian @ basis.T
-    # Rows without a direction, and directions that a level hardly curves, move nothing.
-    empty = 1 - jnp.sum(basis * basis, axis=1)
-    fill = jnp.diag(empty + 1e-3 * _rank(right.dtype))
-    inner, _ = solve_positive(inside + fill, basis @ right)
-    return basis.T @ inner
-
-
-def _restored(spaces: list[jax.Array], gradients: Any, hessians: Any) -> jax.Array:
-    """The step (n,) to where all levels above are stationary."""
-    total = jnp.zeros_like(gradients[0])
-    for basis, gradient, hessian in zip(spaces, gradients, hessians, strict=True):
-        total = total - _solve_within(basis, hessian, gradient + hessian @ total)
-    return total
 
 
 class Proposal(NamedTuple):
@@ -312,34 +264,35 @@ def _proposed(point: Point, limits: Box, scale: jax.Array, damping: jax.Array, r
     close = 100 * jnp.finfo(scale.dtype).eps
 
     def again(found: tuple[Any, ...]) -> tuple[Any, ...]:
-        free, turn = found[:2]
-        spaces = _spaces(hessians[:level], free)
-        restore = jnp.where(free, _restored(spaces, gradients[:level], hessians[:level]), 0)
-        # Along what levels above leave free and no bound holds; the rest is filled up, as the slope has nothing there.
-        left = _project(spaces, jnp.diag(jnp.where(free, 1.0, 0.0).astype(scale.dtype)))
-        filled = eye - left + damping * eye
+        needs, restore, turn = found[:3]
+        # What levels above need and bounds hold is filled up, as the slope has nothing there.
+        left = left_free(needs)
+        filled = (1 + damping) * eye - left
         slope = left @ (gradients[level] + hessians[level] @ restore)
 
         def minimise(hessian: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
             move, pivot = solve_positive(left @ hessian @ left + filled, -slope)
             move = left @ move
-            return move, pivot, jnp.sum(move * (hessian @ move))
+            return move, jnp.sum(move * (hessian @ move)), pivot
 
-        exact, least, bent = minimise(hessians[level])
+        exact, bent, least = minimise(hessians[level])
         convex = least > 0
-        along, bent = lax.cond(
-            convex, lambda: (exact, bent), lambda: (lambda step: (step[0], step[2]))(minimise(point.gauss_newton))
-        )
+        along, bent = lax.cond(convex, lambda: (exact, bent), lambda: minimise(point.gauss_newton)[:2])
         along = jnp.where(restoring, 0, along)
         wanted = restore + along
-        leaving = free & (((lower >= -close) & (wanted < 0)) | ((upper <= close) & (wanted > 0)))
-        turn = jnp.where(jnp.any(leaving), turn + 1, PASSES)
-        return free & ~leaving, turn, restore, along, bent, jnp.sum(slope * along), convex
+        leaving = needs.free & (((lower >= -close) & (wanted < 0)) | ((upper <= close) & (wanted > 0)))
 
-    free = ~_pressed(limits, gradients[:level], hessians[:level])
-    nothing, zero = jnp.zeros_like(scale), jnp.zeros_like(point.cost)
-    carry = (free, jnp.zeros((), jnp.int32), nothing, nothing, zero, zero, jnp.ones((), bool))
-    _, _, restore, along, bent, sloping, convex = lax.while_loop(lambda found: found[1] < PASSES, again, carry)
+        def held() -> tuple[Needs, jax.Array]:
+            narrower = needs_of(hessians[:level], needs.free & ~leaving)
+            return narrower, restored_by(narrower, gradients[:level], hessians[:level])
+
+        more = jnp.any(leaving) & (turn < PASSES - 1)
+        needs, restore = lax.cond(more, held, lambda: (needs, restore))
+        return needs, restore, jnp.where(more, turn + 1, PASSES), along, bent, jnp.sum(slope * along), convex
+
+    zero = jnp.zeros_like(point.cost)
+    carry = point.needs, point.restore, jnp.zeros((), jnp.int32), jnp.zeros_like(scale), zero, zero, jnp.ones((), bool)
+    _, restore, _, along, bent, sloping, convex = lax.while_loop(lambda found: found[2] < PASSES, again, carry)
     restore = jnp.clip(restore, lower, upper)
     room = jnp.where(along < 0, lower - restore, upper - restore)
     share = jnp.min(jnp.where(along != 0, room / jnp.where(along != 0, along, 1), 1))
