@@ -2,6 +2,7 @@
 
 from jaxik.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.plot import plot_trace
 from jaxik.problem import Problem
 from jaxik.pytree import leaf, pytree, static
 from jaxik.robot.build import load_robot
@@ -30,6 +31,7 @@ from jaxik.tasks.posture import PostureTask
 from jaxik.tasks.relative import RelativeFrameTask
 from jaxik.tasks.rolling import RollingTask
 from jaxik.tasks.velocity import Motion, VelocityTask
+from jaxik.trace import Trace
 
 __version__ = "0.1.0"
 
@@ -63,12 +65,14 @@ __all__ = [
     "SolveOptions",
     "Status",
     "Task",
+    "Trace",
     "UnknownNameError",
     "VelocityTask",
     "bundled_robots",
     "leaf",
     "load",
     "load_robot",
+    "plot_trace",
     "pytree",
     "save",
     "solve",

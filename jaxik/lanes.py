@@ -117,7 +117,8 @@ def _evaluate(
         env[var] = arg
     for eqn in jaxpr.eqns:
         inputs = [read(atom) for atom in eqn.invars]
-        key = _identity(eqn, inputs)
+        # What has an effect, such as a print, happens as often as it is written.
+        key = object() if eqn.effects else _identity(eqn, inputs)
         if key not in known:
             known[key] = _Known(eqn, inputs, _apply(eqn, inputs, size, known))
         for var, out in zip(eqn.outvars, known[key].outputs, strict=True):

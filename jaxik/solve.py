@@ -34,6 +34,7 @@ from jaxik.solvers.loop import Method, Phase
 from jaxik.solvers.options import SolveOptions
 from jaxik.status import REMEDIES, Status
 from jaxik.tasks.parts import part_units
+from jaxik.trace import Trace, empty_record, row_of, trace_of
 
 
 @pytree
@@ -49,6 +50,7 @@ class Solution:
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
       stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
         from the last one; derivatives of the solution are as good as this is small.
+      trace: the steps that led there, where `SolveOptions.trace` asks for them; else None.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """
@@ -59,6 +61,7 @@ class Solution:
     iterations: jax.Array = leaf(0)
     cost: jax.Array = leaf(0)
     stationarity: jax.Array = leaf(0)
+    trace: Trace | None = leaf(1, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
@@ -141,7 +144,8 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
     arguments = _without_derivatives((_cast(problem, q0.dtype), q0, _cast(options, q0.dtype)))
-    return run_batch(_method(len(levels_of(problem))), arguments, (ranks["problem"], 1, ranks["options"]))
+    method = _method(len(levels_of(problem)), options.trace)
+    return run_batch(method, arguments, (ranks["problem"], 1, ranks["options"]))
 
 
 @jax.custom_jvp
@@ -216,7 +220,17 @@ def _level_result(state: levels.State) -> _Result:
     return _Result(best.q, best.cost, best.errors, state.size, state.required, no, state.stationary, state.iterations)
 
 
-def _answer(context: _Context, result: _Result) -> Solution:
+def _watch(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
+    # What Newton evaluates first has its row already.
+    told = (after.iterations > before.iterations) | before.met | (after.iterations == 0)
+    return row_of(phase, after, after.cost, told)
+
+
+def _watch_level(phase: int, before: levels.State, after: levels.State) -> Any:
+    return row_of(phase, after, after.best.cost, after.iterations > before.iterations)
+
+
+def _answer(context: _Context, result: _Result, record: jax.Array | None) -> Solution:
     prepared, residuals = context.prepared, result.errors
     problem, every = prepared.problem, tuple(prepared.problem.tasks)
     cost, settled = result.cost, result.stationary
@@ -235,6 +249,7 @@ def _answer(context: _Context, result: _Result) -> Solution:
         iterations=result.iterations,
         cost=cost,
         stationarity=result.size,
+        trace=None if record is None else trace_of(record),
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
@@ -251,6 +266,7 @@ def _phases(level_count: int) -> tuple[Phase, ...]:
         step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
         ended=lambda state: state.ended | state.crawling,
         result=_result,
+        watch=functools.partial(_watch, 0),
     )
     newton = Phase(
         wants=lambda result: result.crawling,
@@ -260,6 +276,7 @@ def _phases(level_count: int) -> tuple[Phase, ...]:
         step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
         ended=lambda state: state.ended,
         result=_result,
+        watch=functools.partial(_watch, 1),
         width=64,
     )
 
@@ -272,6 +289,7 @@ def _phases(level_count: int) -> tuple[Phase, ...]:
             step=lambda context, state: levels.step(context.prepared, state, context.options, level),
             ended=lambda state: state.ended,
             result=_level_result,
+            watch=functools.partial(_watch_level, 1 + level),
             width=64,
         )
 
@@ -279,5 +297,6 @@ def _phases(level_count: int) -> tuple[Phase, ...]:
 
 
 @functools.cache
-def _method(level_count: int) -> Method:
-    return Method(prepare=_prepare, start=_start, phases=_phases(level_count), answer=_answer)
+def _method(level_count: int, traced_steps: int) -> Method:
+    record = (lambda context: empty_record(traced_steps, context.q.dtype)) if traced_steps else None
+    return Method(_prepare, _start, _phases(level_count), _answer, record)

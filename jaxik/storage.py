@@ -11,6 +11,7 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
+| `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
 A robot: every leaf of `Robot` by its name, with its batch axes, and `body_names`.
 
@@ -37,9 +38,12 @@ from jaxik.robot.model import Robot
 from jaxik.solve import Solution
 from jaxik.status import Status
 from jaxik.tasks.parts import nested, parts
+from jaxik.trace import Trace
 
 FORMAT = "jaxik solution"
-_ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name != "residuals")
+_TREES = ("residuals", "trace")
+_ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
+_TRACED = tuple(f.name for f in dataclasses.fields(Trace))
 _UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
 
 
@@ -102,6 +106,9 @@ def write_solution(
     arrays |= stored.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
     units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
+    if solution.trace is not None:
+        arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
+        units |= {"trace/size": "rad or m"}
     archive.write(file, FORMAT, jaxik.__version__, arrays | dict(more or {}), units | dict(more_units or {}))
 
 
@@ -116,11 +123,24 @@ def _solution_of(found: Archive) -> Solution:
     for part, residual in residuals.items():
         if residual.shape[: len(batch)] != batch:
             raise found.wrong(f"'residuals/{part}' has shape (*batch, ...) with batch {batch}, not {residual.shape}")
+    trace = _trace_of(found, batch)
     stored.rounded(found, *arrays.values())
     units = found.json("units")
     return Solution(
         **{name: jnp.asarray(x) for name, x in arrays.items()},
         residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
+        trace=trace,
         topology=topology,
         residual_units=tuple((part, str(units.get(f"residuals/{part}", ""))) for part in sorted(residuals)),
     )
+
+
+def _trace_of(found: Archive, batch: tuple[int, ...]) -> Trace | None:
+    if not any(name.startswith("trace/") for name in found.arrays):
+        return None
+    length = found.numbers("trace/cost", ()).shape[-1:]
+    columns = {name: found.numbers(f"trace/{name}", (*batch, *length)) for name in _TRACED}
+    for name, column in columns.items():
+        if column.shape != (*batch, *length):
+            raise found.wrong(f"'trace/{name}' has shape (*batch, T) with batch {batch}, not {column.shape}")
+    return Trace(**{name: jnp.asarray(column) for name, column in columns.items()})

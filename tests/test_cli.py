@@ -267,6 +267,18 @@ def test_robots_lists_each_bundled_robot_in_a_line(capsys: pytest.CaptureFixture
     assert ["panda", "7", "flange,", "tcp"] in lines
 
 
+def test_steps_are_drawn_where_asked_and_what_is_there_is_kept(jaxik_run: Any, folder: Path) -> None:
+    plot, more = folder / "t.png", ("-q", "--max-steps", "30")
+    assert jaxik_run({}, "--trace", str(plot), *more, "-o", str(folder / "o.npz")).code == 0
+    assert plot.stat().st_size > 10_000
+    solution = jaxik.load(folder / "o.npz")
+    assert isinstance(solution, jaxik.Solution) and solution.trace is not None
+    assert solution.trace.cost.shape == (8, 31)
+    for path, said in ((plot, "exists already"), (folder / "t.doc", "ends in"), (folder / "no" / "t.png", "no folder")):
+        ran = jaxik_run({}, "--trace", str(path), *more)
+        assert ran.code == 2 and said in ran.err
+
+
 def test_every_option_has_help() -> None:
     parser, commands = build_parsers()
     for command in (parser, *commands.values()):

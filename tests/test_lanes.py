@@ -185,6 +185,22 @@ def test_gradients_through_lanes_equal_gradients_through_vmap(mapped: tuple[bool
         assert_equal_named(name, got[name], want[name], atol=1e-12)
 
 
+def test_what_is_written_twice_is_computed_once_unless_it_has_an_effect() -> None:
+    seen: list[float] = []
+
+    def twice(x: jax.Array) -> jax.Array:
+        jax.debug.callback(seen.append, x)
+        jax.debug.callback(seen.append, x)
+        return jnp.sin(x) + jnp.sin(x) + jnp.sin(2 * x)
+
+    lane = jnp.arange(4.0)
+    assert str(jax.make_jaxpr(lanes(twice, (True,), 4))(lane)).count(" sin ") == 2
+    found = lanes(twice, (True,), 4)(lane)
+    jax.effects_barrier()
+    assert len(seen) == 8
+    np.testing.assert_allclose(found, 2 * np.sin(lane) + np.sin(2 * lane), rtol=1e-12)
+
+
 def test_second_derivatives_through_lanes_equal_those_through_vmap() -> None:
     def total(batched: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, y: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(batched(x, y)))

@@ -20,7 +20,7 @@ LAYERS = (
     {"coordinates", "tasks", "limits"},
     {"problem", "qp"},
     {"solvers"},
-    {"implicit", "step", "solve", "search", "track", "report", "storage", "__init__"},
+    {"implicit", "step", "solve", "search", "track", "trace", "report", "plot", "storage", "__init__"},
     {"cli", "data", "viewer"},
 )
 LAYER = {name: depth for depth, names in enumerate(LAYERS) for name in names}
@@ -121,7 +121,7 @@ def test_made_up_tree_fails_on_a_forbidden_import_and_only_then(
 
 
 def test_importing_jaxik_prints_nothing_and_leaves_what_is_slow_alone() -> None:
-    late = ["mujoco.mjx", "rich", "tyro", "scipy.optimize"]
+    late = ["mujoco.mjx", "rich", "tyro", "scipy.optimize", "matplotlib"]
     code = f"import sys, jaxik; late = [m for m in {late} if m in sys.modules]; assert not late, late"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -85,7 +85,7 @@ def read_output(file: YamlFile, given: Path | None) -> Path | None:
     return given or (file.path.parent / Path(stated).expanduser() if stated else None)
 
 
-def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: int | None) -> Job:
+def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: int | None, trace: bool = False) -> Job:
     """Read what is solved; arguments that are not None replace what the configuration says.
 
     Raises:
@@ -94,7 +94,7 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
     root, folder = file.root, file.path.parent
     units = read_units(root)
     stated = root.integer("seed", 0)
-    options = _options(root, max_steps)
+    options = _options(root, max_steps, trace)
     root.section("tasks")
     robot = read_robot(root, folder, units)
     source = Source(robot, folder, units, stated if seed is None else seed, count)
@@ -112,7 +112,7 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
     )
 
 
-def _options(root: Section, max_steps: int | None) -> SolveOptions:
+def _options(root: Section, max_steps: int | None, trace: bool) -> SolveOptions:
     given: dict[str, Any] = {}
     if "options" in root:
         section = root.section("options")
@@ -122,7 +122,7 @@ def _options(root: Section, max_steps: int | None) -> SolveOptions:
         given |= {key: section.number(key) for key in ("initial_damping", "step_tolerance") if key in section}
     if max_steps is not None:
         given["max_steps"] = max_steps
-    return SolveOptions(**given)
+    return SolveOptions(**given, trace=trace and given.get("max_steps", True))
 
 
 def _length(root: Section, tasks: dict[str, Task], count: int | None) -> int:

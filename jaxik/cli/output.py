@@ -21,6 +21,7 @@ from jaxik import archive, storage
 from jaxik.cli.job import Job
 from jaxik.cli.measures import targets
 from jaxik.errors import JaxikError
+from jaxik.plot import check_file
 from jaxik.solve import Solution
 
 
@@ -34,10 +35,21 @@ def reserved(path: Path | None, force: bool) -> Iterator[IO[bytes] | None]:
     if path is None:
         yield None
         return
-    if path.is_file() and not force:
-        raise JaxikError(f"output {path}: exists already; choose another name, or --force to replace it")
+    _keep(f"output {path}", path, force)
     with archive.replacing(path) as file:
         yield file
+
+
+def check_plot(path: Path | None, force: bool) -> None:
+    """Raise a `JaxikError` if a plot cannot be written there, or exists and `force` is not given."""
+    if path is not None:
+        check_file(path)
+        _keep(f"plot {path}", path, force)
+
+
+def _keep(what: str, path: Path, force: bool) -> None:
+    if path.is_file() and not force:
+        raise JaxikError(f"{what}: exists already; choose another name, or --force to replace it")
 
 
 def write_solution(file: IO[bytes], job: Job, solution: Solution, config: str, arguments: dict[str, Any]) -> None:

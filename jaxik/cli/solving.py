@@ -14,8 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from jaxik.cli import summary
 from jaxik.cli.chunks import solve_in_chunks
 from jaxik.cli.job import KEYS, read_dtype, read_job, read_output
-from jaxik.cli.output import reserved, write_solution
+from jaxik.cli.output import check_plot, reserved, write_solution
 from jaxik.cli.yaml_file import read_yaml
+from jaxik.plot import plot_trace
 
 INTERRUPTED = 130
 NARROWEST = 100  # columns where the width of the terminal is not known: no line of the summary wraps
@@ -28,13 +29,17 @@ def run_solve(arguments: argparse.Namespace) -> int:
     file.root.allow(*KEYS)
     dtype, output = read_dtype(file.root, arguments.dtype), read_output(file, arguments.output)
     replaced = {"targets": arguments.targets, "seed": arguments.seed, "max_steps": arguments.max_steps, "dtype": dtype}
+    check_plot(arguments.trace, arguments.force)
     with jax.enable_x64(dtype == "float64"), reserved(output, arguments.force) as written:
-        job = read_job(file, count=arguments.targets, seed=arguments.seed, max_steps=arguments.max_steps)
+        given = {"count": arguments.targets, "seed": arguments.seed, "max_steps": arguments.max_steps}
+        job = read_job(file, **given, trace=arguments.trace is not None)
         load_seconds = time.perf_counter() - started
         with _progress(job.count, arguments.chunk, arguments.quiet) as (compiled, advance):
             outcome = solve_in_chunks(job, arguments.chunk, compiled, advance)
         if written is not None:
             write_solution(written, job, outcome.solution, file.text, replaced)
+    if arguments.trace is not None:
+        plot_trace(outcome.solution, arguments.trace)
     place = str(output) if output else None
     if arguments.json:
         print(json.dumps(summary.as_json(job, outcome, load_seconds, place), indent=2))

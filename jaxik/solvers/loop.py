@@ -24,6 +24,8 @@ class Phase(NamedTuple):
       step: context, state -> state.
       ended: state -> bool: nothing is left to do. A step is never asked of a state that has ended.
       result: state -> the result so far.
+      watch: states before and after a step -> its row (k,) in the record of the element, and where that stands; below 0
+        where it leaves none.
       width: lanes side by side. A phase that few elements go through wants few: it ends with its slowest element.
     """
 
@@ -32,6 +34,7 @@ class Phase(NamedTuple):
     step: Callable[[Any, Any], Any]
     ended: Callable[[Any], jax.Array]
     result: Callable[[Any], Any]
+    watch: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
     width: int = WIDTH
 
 
@@ -42,32 +45,45 @@ class Method(NamedTuple):
       prepare: arguments -> context: what stays the same while the element is worked on.
       start: context -> the result before the first phase.
       phases: in order; an element skips those that do not want it.
-      answer: context, last result -> what is returned.
+      answer: context, last result, record -> what is returned.
+      record: context -> the record (T, k) before the first step, which `watch` fills; rows beyond T are dropped. None:
+        nothing is recorded, and the record is None.
     """
 
     prepare: Callable[..., Any]
     start: Callable[[Any], Any]
     phases: tuple[Phase, ...]
-    answer: Callable[[Any, Any], Any]
+    answer: Callable[[Any, Any, Any], Any]
+    record: Callable[[Any], jax.Array] | None = None
 
 
 def iterate(method: Method, *arguments: Any) -> Any:
     """Work on one element until it has ended."""
     context = method.prepare(*arguments)
     result = method.start(context)
+    record = None if method.record is None else method.record(context)
     for phase in method.phases:
 
-        def work(result: Any, phase: Phase = phase) -> Any:
-            return phase.result(
-                lax.while_loop(
-                    lambda state: ~phase.ended(state),
-                    lambda state: phase.step(context, state),
-                    phase.init(context, result),
-                )
-            )
+        def work(found: Any, phase: Phase = phase) -> Any:
+            def advance(carry: Any) -> Any:
+                before, record = carry
+                state = phase.step(context, before)
+                if record is not None and phase.watch is not None:
+                    row, place = phase.watch(before, state)
+                    record = record.at[_kept(place, record)].set(row, mode="drop")
+                return state, record
 
-        result = lax.cond(phase.wants(result), work, lambda result: result, result)
-    return method.answer(context, result)
+            first = phase.init(context, found[0])
+            state, record = lax.while_loop(lambda carry: ~phase.ended(carry[0]), advance, (first, found[1]))
+            return phase.result(state), record
+
+        result, record = lax.cond(phase.wants(result), work, lambda found: found, (result, record))
+    return method.answer(context, result, record)
+
+
+def _kept(place: jax.Array, record: jax.Array) -> jax.Array:
+    """Below 0 would count from the end; beyond the end, a write is dropped."""
+    return jnp.where(place < 0, record.shape[-2], place)
 
 
 class _Elements:
@@ -132,20 +148,24 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     elements = _Elements(method, leaves, mapped, treedef)
     packing = _Packing(jax.eval_shape(method.start, elements.one))
     start = lanes(lambda context: packing.pack(method.start(context)), (elements.differs,), WIDTH)
-    results = _blockwise(elements, start)
+    results, record = _blockwise(elements, start), None
+    if method.record is not None:
+        record = _blockwise(elements, lanes(method.record, (elements.differs,), WIDTH))
     for phase in method.phases:
-        results = _stream_phase(phase, elements, packing, results)
+        results, record = _stream_phase(phase, elements, packing, results, record)
     answer = lanes(
-        lambda context, packed: method.answer(context, packing.unpack(packed)), (elements.differs, True), WIDTH
+        lambda context, packed, record: method.answer(context, packing.unpack(packed), record),
+        (elements.differs, True, True),
+        WIDTH,
     )
-    return _blockwise(elements, answer, results)
+    return _blockwise(elements, answer, results, record)
 
 
 def _blockwise(elements: _Elements, function: Callable[..., Any], *results: Any) -> Any:
     """Apply a function of contexts and results, on lanes, to all elements in blocks of WIDTH."""
 
     def block(which: jax.Array) -> Any:
-        found = [_lanes_of(result, elements.clipped(which)) for result in results]
+        found = _lanes_of(results, elements.clipped(which)) if results else ()
         return function(elements.context(elements.own(which)), *found)
 
     blocks = math.ceil(elements.count / WIDTH)
@@ -181,7 +201,7 @@ class _Packing:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any) -> Any:
+def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
     count = elements.count
     wanted = jax.vmap(lambda packed: phase.wants(packing.unpack(packed)))(results)
     order, total = jnp.argsort(~wanted), jnp.sum(wanted)
@@ -190,6 +210,7 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
     )
     step = lanes(phase.step, (elements.differs, True), phase.width)
     look = lanes(lambda state: (phase.ended(state), packing.pack(phase.result(state))), (True,), phase.width)
+    watch = None if phase.watch is None else lanes(phase.watch, (True, True), phase.width)
 
     def take(turns: jax.Array) -> tuple[list[jax.Array], Any]:
         """Contexts and first states of the elements whose turn it is."""
@@ -198,17 +219,21 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
         return own, init(elements.context(own), _lanes_of(results, which))
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        turns, following, own, state, found = carry
-        state = step(elements.context(own), state)
+        turns, following, own, before, found, record = carry
+        state = step(elements.context(own), before)
+        if record is not None and watch is not None:
+            row, place = watch(before, state)
+            element = jnp.where(turns < total, order[elements.clipped(turns)], count)
+            record = record.at[element, _kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
         ended, result = look(state)
         ended = ended & (turns < total)
         place = jnp.where(ended, order[elements.clipped(turns)], count)
         found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, result)
         turns = jnp.where(ended, following + jnp.cumsum(ended) - 1, turns)
         own, state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), take(turns), (own, state))
-        return turns, following + jnp.sum(ended), own, state, found
+        return turns, following + jnp.sum(ended), own, state, found, record
 
     turns = jnp.arange(phase.width)
-    carry = (turns, jnp.asarray(phase.width, turns.dtype), *take(turns), results)
-    *_, found = lax.while_loop(lambda carry: jnp.any(carry[0] < total), advance, carry)
-    return found
+    carry = (turns, jnp.asarray(phase.width, turns.dtype), *take(turns), results, record)
+    *_, found, record = lax.while_loop(lambda carry: jnp.any(carry[0] < total), advance, carry)
+    return found, record

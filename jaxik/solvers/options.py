@@ -1,18 +1,22 @@
 """Options of the iterative solvers."""
 
+import operator
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from jaxik.errors import JaxikError
-from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.pytree import leaf, pytree, set_fields, static
+
+TRACED = 100  # steps: as many as `solve` takes by default
 
 
 @pytree
 class SolveOptions:
-    """Options of `solve`; all are traced, so changing them never recompiles.
+    """Options of `solve`; all but `trace` are traced by JAX, so changing them never recompiles.
 
     Args:
       max_steps: at most so many steps (*batch,), rejected ones included; the polishing step comes on top.
@@ -21,14 +25,17 @@ class SolveOptions:
         from 0.3 to 1 it is flat.
       step_tolerance: an undamped step below this (*batch,) [rad or m] is stationary; None: 1e-11 in float64, 1e-5 in
         float32.
+      trace: record the first so many steps of every element in `Solution.trace`; True: 100. Static; off by default,
+        and then it costs nothing.
 
     Raises:
-      JaxikError: for what is not a number, or is negative.
+      JaxikError: for what is not a number, or is negative; for a `trace` that is neither bool nor a count.
     """
 
     max_steps: Any = leaf(0, default=100)
     initial_damping: Any = leaf(0, default=0.3)
     step_tolerance: Any = leaf(0, default=None)
+    trace: bool | int = static(default=False)
 
     def __post_init__(self) -> None:
         tolerance = self.step_tolerance
@@ -37,6 +44,7 @@ class SolveOptions:
             max_steps=_option("max_steps", self.max_steps, jnp.int32),
             initial_damping=_option("initial_damping", self.initial_damping, float),
             step_tolerance=None if tolerance is None else _option("step_tolerance", tolerance, float),
+            trace=_traced_steps(self.trace),
         )
 
 
@@ -48,6 +56,18 @@ def _option(name: str, value: Any, dtype: Any) -> jax.Array:
     if not isinstance(array, Tracer) and not (array >= 0).all():
         raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
     return array
+
+
+def _traced_steps(value: Any) -> int:
+    if isinstance(value, bool | np.bool):
+        return TRACED if value else 0
+    try:
+        steps = operator.index(value)
+    except (TypeError, jax.errors.JAXTypeError):
+        steps = -1
+    if steps < 0:
+        raise JaxikError(f"trace is True, False, or how many steps to record, known before jit; not {value!r}")
+    return steps
 
 
 def step_tolerance(options: SolveOptions, dtype: Any) -> jax.Array | float:
