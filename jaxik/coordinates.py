@@ -18,6 +18,8 @@ from jaxik.robot.topology import Coupling, Topology
 
 # How far from home the limit of a leader without one is looked for [rad or m].
 UNLIMITED_REACH = 1e3
+# In so many steps it is walked from home to a leader's limit.
+WALK = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,13 +27,16 @@ class Coordinates:
     """The degrees of freedom with a coordinate of their own, and the couplings behind them.
 
     Attributes:
-      own: degrees of freedom, ascending; coordinate i is that of `own[i]`.
+      own: degrees of freedom, ascending; coordinate i is that of `own[i]`. Where nothing moves, one that is held, as
+        arrays without entries have no largest one.
       couplings: indices of `topology.couplings`, a leader's own coupling before those that it leads.
+      still: nothing moves.
     """
 
     topology: Topology
     own: tuple[int, ...]
     couplings: tuple[int, ...]
+    still: bool = False
 
     @functools.cached_property
     def balls(self) -> tuple[int, ...]:
@@ -105,7 +110,7 @@ def coordinates(topology: Topology, used: Collection[int], *, hold_couplings: bo
         if not set(used).isdisjoint(description.v_indices):
             root = roots.get(joint, joint)
             own |= set() if root is None else set(joints[root].v_indices)
-    return Coordinates(topology, tuple(sorted(own)), order)
+    return Coordinates(topology, tuple(sorted(own)) or (0,), order, still=not own)
 
 
 def _in_order(topology: Topology) -> tuple[int, ...]:
@@ -233,8 +238,15 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
             good = allowed(middle)
             return jnp.where(good, middle, inner), jnp.where(good, outer, middle)
 
-        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, (home, own))
-        bounds.append(jnp.where(allowed(own), arrange(limit, leaders), edge))
+        # First a walk outward: a polynomial may leave the limits and come back.
+        shares = jnp.arange(1, WALK + 1, dtype=home.dtype) / WALK
+        stops = home + shares[:, None] * (own - home)
+        good = jnp.cumprod(jax.vmap(allowed)(stops), axis=0)
+        steps = jnp.sum(good, axis=0)
+        inside = steps == WALK
+        inner, outer = (home + jnp.minimum(steps + k, WALK) / WALK * (own - home) for k in (0, 1))
+        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, (inner, outer))
+        bounds.append(jnp.where(inside, arrange(limit, leaders), edge))
     return dataclasses.replace(
         robot,
         limit_lower=_with(robot.limit_lower, tuple(leaders), bounds[0]),

@@ -7,7 +7,10 @@ import jax
 import models
 import pytest
 
-CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jaxik" / "xla")
+# A folder for each worker: entries are not written at once, and one that another worker was still writing has crashed
+# the reader.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
+CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jaxik" / "xla") / WORKER
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_compilation_cache_dir", str(CACHE))

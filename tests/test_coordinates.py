@@ -68,7 +68,7 @@ def test_coordinates_are_of_leaders_and_of_what_is_used() -> None:
         ((3,), True): (0,),
         ((4, 5), True): (2, 5),
         ((0, 1, 3), False): (0, 1, 3),
-        ((), True): (),
+        ((), True): (0,),  # held
     }
     for (used, hold), own in table.items():
         assert coordinates(topology, used, hold_couplings=hold).own == own
@@ -159,6 +159,25 @@ def test_masks_do_not_recompile() -> None:
     np.testing.assert_allclose(
         with_mask(jnp.zeros(6, bool)).q, followed(np.clip(q0, *map(np.asarray, _limits()))), rtol=0, atol=1e-15
     )
+
+
+def test_a_coupling_that_leaves_the_limits_and_comes_back_keeps_its_leader_before() -> None:
+    robot = jaxik.load_robot(
+        ARM.replace("-2 2", "-3 3").replace("-1 1", "-.5 .5").replace("0.05 0.7 0 0 0", "0 2 -1 0 0")
+    )
+    moving = coordinates(robot.topology, range(6), hold_couplings=True)
+    # 2 a - a^2 = 1/2 at a = 1 - sqrt(1/2), and again, on its way back, beyond.
+    assert float(narrowed(robot, moving).limit_upper[0]) == pytest.approx(1 - np.sqrt(0.5), abs=1e-14)
+
+
+def test_where_nothing_moves_the_answer_is_the_start() -> None:
+    robot = jaxik.load_robot("panda")
+    task = FrameTask.from_configuration(robot, robot.q_home, "link0")
+    away = dataclasses.replace(task, target=robot.frame_pose(robot.q_home, "tcp"))
+    for asked, status in ((task, jaxik.Status.CONVERGED), (away, jaxik.Status.STALLED)):
+        solution = solve(Problem(robot, {"base": asked}))
+        assert solution.status == status
+        np.testing.assert_array_equal(solution.q, robot.q_home)
 
 
 @pytest.mark.parametrize(

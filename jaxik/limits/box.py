@@ -49,6 +49,7 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
         high = jnp.where(at, jnp.maximum(robot.limit_upper[j] - angle, 0), high)
     slopes = coordinates.slopes(robot, moving, q) if moving.couplings else jnp.zeros(0, q.dtype)
     moves = None if dof_mask is None else _movable(moving, dof_mask)
+    moves = jnp.zeros(1, bool) if moving.still else moves
     return Box(arrange(low, moving.own), arrange(high, moving.own), tuple(axes), slopes, moves)
 
 

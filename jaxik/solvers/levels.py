@@ -27,12 +27,16 @@ from jaxik.solvers.options import SolveOptions, step_tolerance
 # A step that fails is tried again with at least this damping, relative to the largest entry of the Hessian.
 DAMPING = 1e-3
 SHRINK, GROW, MAX_DAMPING = 0.05, 10.0, 1e6
+# And no longer than this share of it.
+SHORTER = 0.25
 GOOD_RATIO = 0.5
 # A trial point counts as restored when what restores it is this share of the step that led there.
 RESTORED = 0.1
 RESTORING_STEPS = 4
 # How often the coordinates that a bound holds are determined within a step; one more is found each time.
 PASSES = 4
+# Farther off than this, in units of step, the levels above are restored before anything else.
+FAR = 1e-6
 # A level whose gradient is below this share of what its residual could give is as good as it gets, but not fulfilled.
 OUT_OF_REACH = 1e-3
 
@@ -76,7 +80,8 @@ class State(NamedTuple):
     Attributes:
       best, base: the best point so far, and the one that the next step starts from, while it is restored.
       required: whether points must meet the tolerances of the levels above, as the first one did.
-      damping, length (): of the last step along the level; `length` in units of step.
+      damping (), radius (), length (): of the next step along the level its damping and the most that it may be, of the
+        last one its length; both in units of step.
       restorations (): steps since `best`.
       size (): largest entry of the last undamped step [rad or m].
       stationary, ended (), iterations (): as of `levenberg_marquardt.State`.
@@ -86,6 +91,7 @@ class State(NamedTuple):
     base: Point
     required: jax.Array
     damping: jax.Array
+    radius: jax.Array
     length: jax.Array
     restorations: jax.Array
     size: jax.Array
@@ -113,7 +119,7 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
         met=no,
     )
     damping = jnp.asarray(least_damping(dtype), dtype)
-    return State(point, point, no, damping, zero, none, jnp.full((), jnp.inf, dtype), no, no, iterations)
+    return State(point, point, no, damping, zero + 1, zero, none, jnp.full((), jnp.inf, dtype), no, no, iterations)
 
 
 def step(prepared: Prepared, state: State, options: SolveOptions, level: int) -> State:
@@ -121,15 +127,17 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     best, first = state.best, jnp.isinf(state.best.cost)
     dtype = best.q.dtype
     eps, tolerance = jnp.finfo(dtype).eps, step_tolerance(options, dtype)
-    restoring = state.restorations > 0
+    before = jnp.max(jnp.abs(best.restore))
+    # Steps that only restore: after one along the level, before the first one, and, free of charge, after the last.
+    late = (state.iterations >= options.max_steps) & ~first
+    restoring = (state.restorations > 0) | late | ((state.length == 0) & (before > FAR))
     limits, scale = limits_at(prepared, state.base.q), step_scale(prepared)
-    proposed = _proposed(state.base, limits, scale, state.damping, restoring)
-    length = jnp.where(restoring, state.length, jnp.max(jnp.abs(proposed.along)))
+    proposed = _proposed(state.base, limits, scale, state.damping, state.radius, restoring)
+    length = jnp.where(restoring & ~late, state.length, jnp.max(jnp.abs(proposed.along)))
     trial = _evaluate(prepared, _reached(prepared, state.base.q, limits, scale * proposed.move), level)
 
     finite = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore))
     left = jnp.max(jnp.abs(trial.restore))
-    before = jnp.max(jnp.abs(best.restore))
     restored = (left <= jnp.maximum(RESTORED * jnp.maximum(length, before), tolerance)) & (trial.met | ~state.required)
     # Below rounding, and what the merit leaves out, the cost does not tell the better point from the worse.
     blur = NOISE * eps * best.cost + _left_out(best) + _left_out(trial)
@@ -144,24 +152,34 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     undamped, exhausted = state.damping < DAMPING, state.damping >= 1
     judged = ~first & ~restoring & proposed.convex
     blocked = (proposed.size > tolerance) & jnp.all(proposed.move == 0)
-    failed = rejected & unseen & ~blocked & (undamped | exhausted)
+    failed = rejected & ~blocked & (unseen & ~proposed.cut & (undamped | exhausted) | (length <= tolerance))
+    failed = failed & (before <= 10 * tolerance)
     stationary = judged & ((undamped & (proposed.size <= tolerance)) | failed)
     good = accepted & (best.merit - trial.merit > GOOD_RATIO * proposed.predicted)
+    worse = rejected & ~proposed.convex
     damping = jnp.where(
-        good, SHRINK * state.damping, jnp.where(rejected, jnp.maximum(GROW * state.damping, DAMPING), state.damping)
+        good, SHRINK * state.damping, jnp.where(worse, jnp.maximum(GROW * state.damping, DAMPING), state.damping)
+    )
+    radius = jnp.where(
+        good, jnp.maximum(state.radius, 2 * length), jnp.where(rejected & (length > 0), SHORTER * length, state.radius)
     )
     best = _where(accepted, trial, best)
-    iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
+    iterations = state.iterations + jnp.where(first | late, 0, 1).astype(jnp.int32)
+    settled = jnp.max(jnp.abs(best.restore)) <= tolerance
     return State(
         best=best,
         base=_where(again, trial, best),
         required=jnp.where(first, trial.met, state.required),
         damping=jnp.where(first, state.damping, jnp.clip(damping, least_damping(dtype), MAX_DAMPING)),
+        radius=jnp.where(first, state.radius, radius),
         length=length,
         restorations=jnp.where(again, state.restorations + 1, 0),
         size=jnp.where(judged & undamped, proposed.size, state.size),
         stationary=stationary,
-        ended=stationary | (iterations >= options.max_steps) | (first & ~accepted),
+        ended=stationary
+        | (first & ~accepted)
+        | ((iterations >= options.max_steps) & settled)
+        | (late & rejected & ~(state.restorations > 0)),
         iterations=iterations,
     )
 
@@ -239,6 +257,7 @@ class Proposal(NamedTuple):
     Attributes:
       move, along (n,): in all, and its part along the level.
       size (): largest entry of the step that bounds did not cut short [rad or m].
+      cut (): whether the part along the level was shortened to the radius.
       predicted (): decrease of the level's cost that it promises.
       convex (): whether the model is.
     """
@@ -246,11 +265,14 @@ class Proposal(NamedTuple):
     move: jax.Array
     along: jax.Array
     size: jax.Array
+    cut: jax.Array
     predicted: jax.Array
     convex: jax.Array
 
 
-def _proposed(point: Point, limits: Box, scale: jax.Array, damping: jax.Array, restoring: jax.Array) -> Proposal:
+def _proposed(
+    point: Point, limits: Box, scale: jax.Array, damping: jax.Array, radius: jax.Array, restoring: jax.Array
+) -> Proposal:
     """A step from a point.
 
     Coordinates that would leave a bound they are at are held there, and the rest solved again; the part along the level
@@ -296,7 +318,9 @@ def _proposed(point: Point, limits: Box, scale: jax.Array, damping: jax.Array, r
     restore = jnp.clip(restore, lower, upper)
     room = jnp.where(along < 0, lower - restore, upper - restore)
     share = jnp.min(jnp.where(along != 0, room / jnp.where(along != 0, along, 1), 1))
-    share = jnp.clip(share, 0, 1)
+    length = jnp.max(jnp.abs(along))
+    cut = length > radius
+    share = jnp.minimum(jnp.clip(share, 0, 1), jnp.where(cut, radius / jnp.where(cut, length, 1), 1))
     predicted = point.unit * (-share * sloping - 0.5 * share * share * bent)
     move = jnp.clip(restore + share * along, lower, upper)
-    return Proposal(move, share * along, jnp.max(jnp.abs(scale * (restore + along))), predicted, convex)
+    return Proposal(move, share * along, jnp.max(jnp.abs(scale * (restore + along))), cut, predicted, convex)

@@ -67,10 +67,11 @@ def _seats(task: Task) -> tuple[str, ...]:
 
 
 def _seated(task: Task) -> Task | None:
-    """The task with numbered seats in the place of its frames; None where these are not all that it looks at."""
-    seats = _seats(task)
-    if not seats or task.subtrees or {getattr(task, name) for name in seats} != set(task.frames):
+    """The task with numbered seats in the place of its frames; None where its type does not say that it allows that."""
+    # Of the type itself: one derived from it may do more with a frame.
+    if not vars(type(task)).get("frames_are_data", False):
         return None
+    seats = _seats(task)
     seated = copy.copy(task)
     for i, name in enumerate(seats):
         object.__setattr__(seated, name, Frame("seat", i))

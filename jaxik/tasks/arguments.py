@@ -107,7 +107,7 @@ def mask(value: Any) -> Any:
 
 def set_common(task: Any) -> None:
     """Check and set what every task has: gain, LM damping, tolerance and priority."""
-    if not isinstance(task.priority, int):
+    if not isinstance(task.priority, int) or isinstance(task.priority, bool) or task.priority < 0:
         raise JaxikError(f"priority is an int, 0 the highest, not {task.priority!r}")
     set_fields(task, gain=number("gain", task.gain), lm_damping=number("lm_damping", task.lm_damping))
     if task.tolerance is not None:

@@ -34,6 +34,7 @@ class AxisAlignTask(Task):
       JaxikError: for a wrong type or shape, a zero direction or a negative cost.
     """
 
+    frames_are_data = True
     frame: Frame = static()
     target: Any = leaf(1)
     axis: Any = leaf(1, default=(0.0, 0.0, 1.0))

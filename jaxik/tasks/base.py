@@ -33,6 +33,9 @@ class Task:
       gain, lm_damping: of differential IK; `solve` ignores them.
     """
 
+    # Whether tasks of this very type may be evaluated side by side: all that they do with a frame is to ask `kin` for
+    # its pose and Jacobian, and they have `slopes`.
+    frames_are_data = False
     priority: int = 0
     cost: Any = 1.0
     tolerance: Any = None

@@ -47,6 +47,7 @@ class FrameTask(Task):
       JaxikError: for a wrong type, shape, axes or a negative cost.
     """
 
+    frames_are_data = True
     frame: Frame = static()
     target: jaxlie.SE3 = leaf(1)
     position_cost: Any = leaf(1, default=1.0)

@@ -38,6 +38,7 @@ class LookAtTask(Task):
       JaxikError: for a wrong type or shape, a zero axis or a negative cost.
     """
 
+    frames_are_data = True
     frame: Frame = static()
     target: Any = leaf(1)
     axis: Any = leaf(1, default=(0.0, 0.0, 1.0))

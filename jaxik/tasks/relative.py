@@ -39,6 +39,7 @@ class RelativeFrameTask(Task):
       JaxikError: for a wrong type or shape or a negative cost.
     """
 
+    frames_are_data = True
     frame: Frame = static()
     root: Frame = static()
     target: jaxlie.SE3 = leaf(1)
