@@ -99,8 +99,9 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     """Solve inverse kinematics locally: bounded Levenberg-Marquardt from `q0` to a stationary point.
 
     It ends when every task meets its tolerance, after one undamped polishing step; where a task has no tolerance, or
-    none can be met, at stationarity. Gains, LM damping of tasks and velocity limits belong to differential IK, and
-    are ignored here.
+    none can be met, at stationarity. Of tasks at several priorities the highest level is solved so; each lower one then
+    to stationarity, in what the levels above leave free, whose residuals it does not change. Gains, LM damping of
+    tasks, velocity tasks and velocity limits belong to differential IK, and are ignored here.
 
     Args:
       problem: robot, tasks and limits; any leaf may have leading batch axes, which broadcast.

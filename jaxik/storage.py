@@ -78,8 +78,8 @@ def load(path: str | os.PathLike[str]) -> Solution | Robot:
 
     Returns:
       The solution or robot, with the dtype that it was saved with; where that is float64 and `jax_enable_x64` is off,
-      float32, limits rounded inward, and a `JaxikWarning`. Robots with the same names and joints share one topology,
-      so what was compiled for one serves the other.
+      float32 and a `JaxikWarning`: a robot's limits are rounded inward, a solution's q to the nearest. Robots with the
+      same names and joints share one topology, so what was compiled for one serves the other.
 
     Raises:
       LoadError: no such file, a damaged one, another's, or of another version; names what was found.
@@ -124,7 +124,7 @@ def _solution_of(found: Archive) -> Solution:
         if residual.shape[: len(batch)] != batch:
             raise found.wrong(f"'residuals/{part}' has shape (*batch, ...) with batch {batch}, not {residual.shape}")
     trace = _trace_of(found, batch)
-    stored.rounded(found, *arrays.values())
+    stored.rounded(found, "where q may leave its limits by a rounding", *arrays.values())
     units = found.json("units")
     return Solution(
         **{name: jnp.asarray(x) for name, x in arrays.items()},

@@ -98,17 +98,17 @@ def robot_of(archive: Archive) -> Robot:
         name: archive.numbers(name, tuple(n if isinstance(n, int) else sizes[n] for n in kind.axes))
         for name, kind in LEAVES.items()
     }
-    if rounded(archive, *leaves.values()):
+    if rounded(archive, "limits rounded inward", *leaves.values()):
         leaves["limit_lower"], leaves["limit_upper"] = inward32(leaves["limit_lower"], leaves["limit_upper"])
     return Robot(topology, **{name: jnp.asarray(value) for name, value in leaves.items()})
 
 
-def rounded(archive: Archive, *arrays: np.ndarray) -> bool:
-    """Whether JAX will round these to float32, which is said in a warning."""
+def rounded(archive: Archive, consequence: str, *arrays: np.ndarray) -> bool:
+    """Whether JAX will round these to float32, which is said in a warning with what comes of it."""
     needs = [x for x in arrays if x.dtype == np.float64 and not jax.config.jax_enable_x64]
     if needs:
         warnings.warn(
-            f"{archive.path} is in float64 and is read in float32, limits rounded inward; "
+            f"{archive.path} is in float64 and is read in float32, {consequence}; "
             'jax.config.update("jax_enable_x64", True) first keeps it',
             JaxikWarning,
             stacklevel=4,
