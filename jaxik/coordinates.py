@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.errors import JaxikError
-from jaxik.linalg import NOTHING, arrange
+from jaxik.linalg import NOTHING, arrange, with_rows
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Coupling, Topology
 
@@ -183,7 +183,7 @@ def follow(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     joints = moving.follower_joints
     lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
     for _ in range(moving.rounds):
-        q = _with(q, moving.follower_places, jnp.clip(_followers(robot, moving, q), lower, upper))
+        q = with_rows(q, moving.follower_places, jnp.clip(_followers(robot, moving, q), lower, upper))
     return q
 
 
@@ -192,14 +192,6 @@ def _followers(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     polynomial = c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * c[4])))
     return arrange(robot.q_reference, moving.follower_places) + polynomial
-
-
-def _with(x: jax.Array, places: tuple[int, ...], values: jax.Array) -> jax.Array:
-    """`x` with some of its entries replaced."""
-    order = list(range(x.shape[0]))
-    for i, place in enumerate(places):
-        order[place] = x.shape[0] + i
-    return arrange(jnp.concatenate([x, values]), order)
 
 
 def narrowed(robot: Robot, moving: Coordinates) -> Robot:
@@ -223,12 +215,12 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
         own = jnp.where(jnp.isfinite(own), own, home + out)
 
         def allowed(value: jax.Array) -> jax.Array:
-            q = _with(robot.q_home, tuple(joints[j].q_index for j in leaders), value)
+            q = with_rows(robot.q_home, tuple(joints[j].q_index for j in leaders), value)
             inside = jnp.ones(len(followers), bool)
             for _ in range(moving.rounds):
                 at = _followers(robot, moving, q)
                 inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
-                q = _with(q, moving.follower_places, at)
+                q = with_rows(q, moving.follower_places, at)
             kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
             return jnp.stack(kept)
 
@@ -249,6 +241,6 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
         bounds.append(jnp.where(inside, arrange(limit, leaders), edge))
     return dataclasses.replace(
         robot,
-        limit_lower=_with(robot.limit_lower, tuple(leaders), bounds[0]),
-        limit_upper=_with(robot.limit_upper, tuple(leaders), bounds[1]),
+        limit_lower=with_rows(robot.limit_lower, tuple(leaders), bounds[0]),
+        limit_upper=with_rows(robot.limit_upper, tuple(leaders), bounds[1]),
     )

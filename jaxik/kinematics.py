@@ -14,7 +14,7 @@ from jax import lax
 from jaxik import lie
 from jaxik.errors import JaxikError
 from jaxik.lie import Transform
-from jaxik.linalg import NOTHING, arrange
+from jaxik.linalg import NOTHING, arrange, with_rows
 from jaxik.pytree import leaf, pytree
 from jaxik.robot.plan import WORLD, Plan
 from jaxik.robot.topology import Frame, JointType
@@ -235,21 +235,13 @@ def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
     balls, free = plan.of_type(JointType.BALL), plan.of_type(JointType.FREE)
     if balls:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index for s in balls], 4))
-        fixed = _with_rows(fixed, balls, jnp.einsum("sij,sjk->sik", arrange(fixed, balls), turned))
+        fixed = with_rows(fixed, balls, jnp.einsum("sij,sjk->sik", arrange(fixed, balls), turned))
     if free:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4))
-        fixed = _with_rows(fixed, free, turned)
-        position = _with_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
+        fixed = with_rows(fixed, free, turned)
+        position = with_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
     sines, cosines = sine_cosine(coordinate)
     return _Local(fixed, constants.cosine, constants.sine, cosines, sines, position)
-
-
-def _with_rows(x: jax.Array, places: tuple[int, ...], rows: jax.Array) -> jax.Array:
-    """`x` with some of its rows replaced."""
-    order = list(range(x.shape[0]))
-    for i, place in enumerate(places):
-        order[place] = x.shape[0] + i
-    return arrange(jnp.concatenate([x, rows]), order)
 
 
 def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:

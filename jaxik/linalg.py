@@ -38,6 +38,14 @@ def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
     return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis)
 
 
+def with_rows(x: jax.Array, places: Sequence[int], rows: jax.Array) -> jax.Array:
+    """`x` with some of its rows replaced."""
+    order = list(range(x.shape[0]))
+    for i, place in enumerate(places):
+        order[place] = x.shape[0] + i
+    return arrange(jnp.concatenate([x, rows]), order)
+
+
 def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Solve `matrix @ x = right` for a symmetric positive definite matrix (n, n), by elimination without pivoting.
 

@@ -33,6 +33,7 @@ from jaxik.solvers.batch import run_batch
 from jaxik.solvers.loop import Method, Phase
 from jaxik.solvers.options import SolveOptions
 from jaxik.status import REMEDIES, Status
+from jaxik.tasks.objective import cast
 from jaxik.tasks.parts import part_units
 from jaxik.trace import Trace, empty_record, row_of, trace_of
 
@@ -169,7 +170,7 @@ def _cast(tree: Any, dtype: Any) -> Any:
         robot = tree.robot.astype(dtype)
         rest = _cast((tree.tasks, tree.limits, tree.constraints), dtype)
         return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves((robot, *rest, tree.dof_mask)))
-    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(jnp.asarray(x).dtype, jnp.floating) else x, tree)
+    return cast(tree, dtype)
 
 
 class _Context(NamedTuple):

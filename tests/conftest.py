@@ -21,7 +21,7 @@ jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 @pytest.fixture(autouse=True, scope="module")
 def programs_of_one_module() -> Iterator[None]:
-    """Free a module's compiled programs: a process that keeps those of all runs out of memory maps, and dies."""
+    """Free a module's compiled programs: one that keeps all of them runs out of memory maps, and dies."""
     yield
     jax.clear_caches()
 
