@@ -1,6 +1,6 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [chain] [solve] [humanoid] [--output FILE.json]; exits with 1 where a gate is missed.
+python -m benchmarks [chain] [solve] [step] [humanoid] [--output FILE.json]; exits with 1 where a gate is missed.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-BENCHMARKS = ("chain", "solve", "humanoid")
+BENCHMARKS = ("chain", "solve", "step", "humanoid")
 
 
 def _machine() -> dict[str, Any]:
@@ -48,6 +48,7 @@ def main() -> int:
     unknown = set(arguments.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
+    jax.config.update("jax_num_cpu_devices", os.cpu_count())
     results = {name: importlib.import_module(f"benchmarks.{name}").run() for name in arguments.names or BENCHMARKS}
     report = json.dumps({"machine": _machine(), **results}, indent=2)
     print(report)

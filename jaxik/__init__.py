@@ -1,16 +1,26 @@
 """Differentiable, batched inverse kinematics on MuJoCo models, in JAX."""
 
 from jaxik.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
+from jaxik.limits.acceleration import AccelerationLimit
+from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.free_joint import FreeJointVelocityLimit
+from jaxik.limits.position import PositionLimit
+from jaxik.limits.velocity import VelocityLimit
+from jaxik.linearization import Linearization
 from jaxik.plot import plot_trace
 from jaxik.problem import Problem
 from jaxik.pytree import leaf, pytree, static
+from jaxik.qp import qp
+from jaxik.quadratic import ActiveSet, Certificate, QPOptions, QPSolution
 from jaxik.robot.build import load_robot
 from jaxik.robot.model import Robot
 from jaxik.robot.names import bundled_names as bundled_robots
 from jaxik.robot.topology import Frame
-from jaxik.solve import Solution, SolveOptions, solve
+from jaxik.solution import Solution
+from jaxik.solve import SolveOptions, solve
 from jaxik.status import Status
+from jaxik.step import StepResult, linearize, step
 from jaxik.storage import load, save
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
@@ -36,19 +46,25 @@ from jaxik.trace import Trace
 __version__ = "0.1.0"
 
 __all__ = [
+    "AccelerationLimit",
+    "ActiveSet",
     "AxisAlignTask",
+    "Certificate",
     "ComTask",
     "ConfigurationLimit",
     "DampingTask",
     "EqualityConstraintTask",
     "Frame",
     "FrameTask",
+    "FreeJointVelocityLimit",
     "JaxikError",
     "JaxikWarning",
     "JointCouplingTask",
     "JointVelocityTask",
     "KineticEnergyTask",
+    "Limit",
     "LinearHolonomicTask",
+    "Linearization",
     "LoadError",
     "LookAtTask",
     "LowAccelerationTask",
@@ -56,25 +72,33 @@ __all__ = [
     "Motion",
     "Objective",
     "OmniwheelTask",
+    "PositionLimit",
     "PostureTask",
     "Problem",
+    "QPOptions",
+    "QPSolution",
     "RelativeFrameTask",
     "Robot",
     "RollingTask",
     "Solution",
     "SolveOptions",
     "Status",
+    "StepResult",
     "Task",
     "Trace",
     "UnknownNameError",
+    "VelocityLimit",
     "VelocityTask",
     "bundled_robots",
     "leaf",
+    "linearize",
     "load",
     "load_robot",
     "plot_trace",
     "pytree",
+    "qp",
     "save",
     "solve",
     "static",
+    "step",
 ]

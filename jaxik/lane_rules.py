@@ -168,6 +168,11 @@ def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     total = jnp.zeros((*eqn.outvars[0].aval.shape, size), dtype)
     if not terms:
         return [Lane(total, True)]
+    if not any(free) and not lhs_batch:
+        left, right = (
+            jnp.moveaxis(x, axes, range(len(axes))) for x, axes in ((lhs, lhs_contract), (rhs, rhs_contract))
+        )
+        return [Lane(jnp.sum(left * right, axis=tuple(range(len(lhs_contract)))), True)]
     if terms <= UNROLLED_TERMS:
         return [Lane(sum((product(k) for k in range(1, terms)), product(0)), True)]
     # Each turn takes its term where it stands: handed over as the inputs of a scan, both factors were copied first.

@@ -57,9 +57,13 @@ def lanes(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> 
 
 
 def lanes_where_needed(
-    function: Callable[..., Any] | PerElement, mapped: Any, size: int
+    function: Callable[..., Any] | PerElement, mapped: Any, size: int, known: "dict[Any, _Known] | None" = None
 ) -> Callable[..., tuple[Any, Any]]:
     """Like `lanes`, but outputs that do not depend on a mapped argument stay without a lane axis.
+
+    Args:
+      known: what an earlier call with the same arguments found, filled by this one: `the_same_for_all` of it can be
+        given again where the mapped arguments differ.
 
     Returns:
       A function that gives the outputs, and a pytree of bool of their structure: which of them carry a lane axis.
@@ -67,23 +71,28 @@ def lanes_where_needed(
     element = function if isinstance(function, PerElement) else PerElement(function)
 
     def partly(*args: Any) -> tuple[Any, Any]:
-        out = _mapped(element, mapped, size, args)
+        out = _mapped(element, mapped, size, args, known)
         values = jax.tree.map(lambda x: jnp.asarray(x.value), out, is_leaf=_is_lane)
         return values, jax.tree.map(lambda x: x.mapped, out, is_leaf=_is_lane)
 
     return partly
 
 
+def the_same_for_all(known: "dict[Any, _Known]") -> "dict[Any, _Known]":
+    """What does not depend on a mapped argument."""
+    return {key: value for key, value in known.items() if not any(x.mapped for x in value.inputs)}
+
+
 def _is_lane(x: Any) -> bool:
     return isinstance(x, Lane)
 
 
-def _mapped(element: PerElement, mapped: Any, size: int, args: tuple[Any, ...]) -> Any:
+def _mapped(element: PerElement, mapped: Any, size: int, args: tuple[Any, ...], known: Any = None) -> Any:
     leaves, treedef = jax.tree.flatten(args)
     flags = jax.tree.leaves(_broadcast_prefix(mapped, args))
     shapes = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
     closed, structure = element.trace(treedef, shapes)
-    outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size)
+    outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size, known)
     return jax.tree.unflatten(structure, outputs)
 
 

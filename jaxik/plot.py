@@ -10,7 +10,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.errors import JaxikError
-from jaxik.solve import Solution
+from jaxik.solution import Solution
 from jaxik.status import Status
 from jaxik.trace import Trace
 

@@ -12,7 +12,7 @@ from jaxik.status import Status
 from jaxik.tasks.parts import parts
 
 if TYPE_CHECKING:
-    from jaxik.solve import Solution
+    from jaxik.solution import Solution
 
 SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
 

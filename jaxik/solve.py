@@ -1,99 +1,35 @@
 """`solve`: from a start to a stationary point of the tasks within the limits, for any number of elements."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
 from jaxik.batching import batch_shape
 from jaxik.coordinates import follow
+from jaxik.entry import cast_problem, check_problem, configuration, without_derivatives
 from jaxik.errors import JaxikError
+from jaxik.evaluation import Prepared, distances, errors, evaluate, has_tolerances, held_by, met, prepare, rows
 from jaxik.manifold import clamp
-from jaxik.problem import (
-    Prepared,
-    Problem,
-    check_solvable,
-    errors,
-    evaluate,
-    has_tolerances,
-    met,
-    prepare,
-    rows,
-    without_velocity_tasks,
-)
+from jaxik.problem import Problem, check_solvable, holding, without_velocity_tasks
 from jaxik.problem import levels as levels_of
-from jaxik.pytree import core_ranks, leaf, pytree, static
-from jaxik.report import describe
-from jaxik.robot.topology import Topology
+from jaxik.pytree import core_ranks
+from jaxik.solution import Solution
 from jaxik.solvers import levels, levenberg_marquardt
 from jaxik.solvers.batch import run_batch
 from jaxik.solvers.loop import Method, Phase
 from jaxik.solvers.options import SolveOptions
-from jaxik.status import REMEDIES, Status
+from jaxik.status import Status
 from jaxik.tasks.objective import cast
 from jaxik.tasks.parts import part_units
-from jaxik.trace import Trace, empty_record, row_of, trace_of
+from jaxik.trace import empty_record, row_of, trace_of
 
-
-@pytree
-class Solution:
-    """What `solve` found, with the batch axes of its arguments in front.
-
-    Attributes:
-      q (*batch, nq): inside the joint limits, always; the best configuration found.
-      status (*batch,): of `Status`, int32.
-      residuals: task name to what the task reports: for a `FrameTask` {"position": (*batch, 3) [m], "orientation":
-        (*batch, 3) [rad]}.
-      iterations (*batch,): steps taken, rejected ones included, int32.
-      cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
-      stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
-        from the last one; derivatives of the solution are as good as this is small.
-      trace: the steps that led there, where `SolveOptions.trace` asks for them; else None.
-      topology: of the robot: names of joints; static.
-      residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
-    """
-
-    q: jax.Array = leaf(1)
-    status: jax.Array = leaf(0)
-    residuals: dict[str, Any] = leaf()
-    iterations: jax.Array = leaf(0)
-    cost: jax.Array = leaf(0)
-    stationarity: jax.Array = leaf(0)
-    trace: Trace | None = leaf(1, default=None)
-    topology: Topology = static(kw_only=True)
-    residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
-
-    @property
-    def converged(self) -> jax.Array:
-        """(*batch,) of bool."""
-        return self.status == Status.CONVERGED
-
-    def check(self) -> "Solution":
-        """Return the solution if every element converged.
-
-        Raises:
-          JaxikError: otherwise, on the host; names the elements, the reason and the remedy.
-        """
-        if isinstance(self.status, Tracer):
-            raise JaxikError("check() works on the host: return the solution from jit first")
-        status = np.asarray(self.status)
-        lines = []
-        for kind in Status:
-            where = np.argwhere(status == kind)
-            if kind is not Status.CONVERGED and where.size + (status.ndim == 0 and status == kind):
-                shown = ", ".join(str(tuple(map(int, i)) if i.size != 1 else int(i[0])) for i in where[:8])
-                count = f"{len(where)} of {status.size} elements are {kind.name}"
-                names = f" ({shown}{', ...' if len(where) > 8 else ''})" if status.ndim else ""
-                lines.append(f"{count}{names}: {REMEDIES[kind]}")
-        if lines:
-            raise JaxikError("\n".join(lines))
-        return self
-
-    def __repr__(self) -> str:
-        return describe(self)
+# How far constraints may be off [m or rad], in float32 and float64.
+FEASIBLE = (1e-5, 1e-9)
+# Steps that approaching tasks and constraints together leaves for meeting the constraints.
+SPARE = 10
 
 
 def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:
@@ -101,8 +37,10 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 
     It ends when every task meets its tolerance, after one undamped polishing step; where a task has no tolerance, or
     none can be met, at stationarity. Of tasks at several priorities the highest level is solved so; each lower one then
-    to stationarity, in what the levels above leave free, whose residuals it does not change. Gains, LM damping of
-    tasks, velocity tasks and velocity limits belong to differential IK, and are ignored here.
+    to stationarity, in what the levels above leave free, whose residuals it does not change. Constraints, and limits
+    that keep a distance, come before all tasks, and hold to 1e-9 [m or rad] (float64; 1e-5 in float32): tasks and
+    constraints are approached together, then the constraints are met, and the tasks solved in what they leave free.
+    Gains, LM damping of tasks, velocity tasks and velocity limits belong to differential IK, and are ignored here.
 
     Args:
       problem: robot, tasks and limits; any leaf may have leading batch axes, which broadcast.
@@ -118,22 +56,12 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     Raises:
       JaxikError: for wrong shapes and for what `solve` cannot hold, derivatives among it; on the host, before tracing.
     """
-    if not isinstance(problem, Problem):
-        raise JaxikError(f"problem is a jaxik.Problem, not {type(problem).__name__}")
+    check_problem(problem)
     check_solvable(problem)
     problem = without_velocity_tasks(problem)
     if options is not None and not isinstance(options, SolveOptions):
         raise JaxikError(f"options is a jaxik.SolveOptions, not {type(options).__name__}")
-    try:
-        q0 = jnp.asarray(problem.robot.q_home if q0 is None else q0)
-    except (TypeError, ValueError):
-        raise JaxikError(f"q0 is an array (*batch, nq), not {q0!r}") from None
-    if jnp.issubdtype(q0.dtype, jnp.complexfloating):
-        raise JaxikError(f"q0 is real, not {q0.dtype}")
-    if not jnp.issubdtype(q0.dtype, jnp.floating):
-        q0 = q0.astype(problem.robot.q_home.dtype)
-    if q0.shape[-1:] != (problem.robot.nq,):
-        raise JaxikError(f"q0 has shape (*batch, nq) with nq = {problem.robot.nq}, not {q0.shape}")
+    q0 = configuration("q0", problem.robot.q_home if q0 is None else q0, problem.robot)
     options = SolveOptions() if options is None else options
     arguments = {"problem": problem, "q0": q0, "options": options}
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
@@ -145,32 +73,11 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
-    arguments = _without_derivatives((_cast(problem, q0.dtype), q0, _cast(options, q0.dtype)))
-    method = _method(len(levels_of(problem)), options.trace)
-    return run_batch(method, arguments, (ranks["problem"], 1, ranks["options"]))
-
-
-@jax.custom_jvp
-def _without_derivatives(arguments: Any) -> Any:
-    return arguments
-
-
-@_without_derivatives.defjvp
-def _refuse(primals: Any, tangents: Any) -> Any:
-    # Differentiating the iteration itself would give the derivative of its last step, which is not that of the answer.
-    raise JaxikError(
-        "derivatives through solve are not available yet: put jax.lax.stop_gradient around its arguments, or "
-        "differentiate robot.frame_pose at the solution"
-    )
-
-
-def _cast(tree: Any, dtype: Any) -> Any:
-    """Every floating leaf in the dtype of the configuration; limits rounded inward."""
-    if isinstance(tree, Problem):
-        robot = tree.robot.astype(dtype)
-        rest = _cast((tree.tasks, tree.limits, tree.constraints), dtype)
-        return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves((robot, *rest, tree.dof_mask)))
-    return cast(tree, dtype)
+    arguments = without_derivatives((cast_problem(problem, q0.dtype), q0, cast(options, q0.dtype)), "solve")
+    problem, q0, options = arguments
+    problem = holding(problem, jnp.asarray(FEASIBLE[q0.dtype == jnp.float64], q0.dtype))
+    method = _method(len(levels_of(problem)), bool(held_by(problem)), options.trace)
+    return run_batch(method, (problem, q0, options), (core_ranks(problem), 1, ranks["options"]))
 
 
 class _Context(NamedTuple):
@@ -198,8 +105,12 @@ class _Result(NamedTuple):
 def _prepare(problem: Problem, q0: jax.Array, options: SolveOptions) -> _Context:
     prepared = prepare(problem)
     finite = jnp.isfinite(q0)
-    q = clamp(prepared.robot, jnp.where(finite, q0, problem.robot.q_home))
-    q = follow(prepared.robot, prepared.moving, q)
+    q = jnp.where(finite, q0, problem.robot.q_home)
+    q = jnp.concatenate([q, jnp.zeros(len(prepared.slack), q.dtype)])
+    q = follow(prepared.robot, prepared.moving, clamp(prepared.robot, q))
+    if prepared.slack:
+        seen = distances(prepared, evaluate(prepared, q))
+        q = jnp.concatenate([q[: -len(prepared.slack)], jnp.maximum(seen, 0)])
     return _Context(prepared, q, jnp.all(finite), options)
 
 
@@ -234,7 +145,8 @@ def _watch_level(phase: int, before: levels.State, after: levels.State) -> Any:
 
 def _answer(context: _Context, result: _Result, record: jax.Array | None) -> Solution:
     prepared, residuals = context.prepared, result.errors
-    problem, every = prepared.problem, tuple(prepared.problem.tasks)
+    problem, held = prepared.problem, held_by(prepared.problem)
+    every = tuple(name for name in problem.tasks if name not in held)
     cost, settled = result.cost, result.stationary
     if has_tolerances(problem, every):
         settled = settled | result.met
@@ -243,9 +155,13 @@ def _answer(context: _Context, result: _Result, record: jax.Array | None) -> Sol
         cost = jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(residual * residual), cost)
     status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
     status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
+    if held:
+        lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
+        status = jnp.where(met(prepared, residuals, held), status, lost)
     status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
+    residuals = {name: value for name, value in residuals.items() if name not in prepared.slack}
     return Solution(
-        q=result.q,
+        q=result.q[: problem.robot.nq],
         status=status.astype(jnp.int32),
         residuals=residuals,
         iterations=result.iterations,
@@ -257,34 +173,53 @@ def _answer(context: _Context, result: _Result, record: jax.Array | None) -> Sol
     )
 
 
-def _phases(level_count: int) -> tuple[Phase, ...]:
+def _phases(level_count: int, constrained: bool) -> tuple[Phase, ...]:
     """The highest level first, and then each in what those above leave free."""
+
+    def gauss_newton(place: int, wants: Any, names: Any, spare: int = 0) -> Phase:
+        return Phase(
+            wants=wants,
+            init=lambda context, result: levenberg_marquardt.start_gauss_newton(
+                context.prepared,
+                result.q,
+                result.errors,
+                result.iterations,
+                context.options.initial_damping,
+                names(context.prepared.levels),
+            ),
+            step=lambda context, state: levenberg_marquardt.gauss_newton(
+                context.prepared, state, _sparing(context.options, spare), names(context.prepared.levels)
+            ),
+            ended=lambda state: state.ended | state.crawling,
+            result=_result,
+            watch=functools.partial(_watch, place),
+        )
+
     # Newton steps come after Gauss-Newton, for the few elements that need them: side by side, each would cost both.
-    gauss_newton = Phase(
-        wants=lambda result: result.iterations == 0,
-        init=lambda context, result: levenberg_marquardt.start_gauss_newton(
-            context.prepared, result.q, result.errors, context.options.initial_damping
-        ),
-        step=lambda context, state: levenberg_marquardt.gauss_newton(context.prepared, state, context.options),
-        ended=lambda state: state.ended | state.crawling,
-        result=_result,
-        watch=functools.partial(_watch, 0),
-    )
     newton = Phase(
         wants=lambda result: result.crawling,
         init=lambda context, result: levenberg_marquardt.start_newton(
             context.prepared, result.q, result.errors, result.iterations
         ),
-        step=lambda context, state: levenberg_marquardt.newton(context.prepared, state, context.options),
+        step=lambda context, state: levenberg_marquardt.newton(
+            context.prepared, state, context.options, context.prepared.levels[0]
+        ),
         ended=lambda state: state.ended,
         result=_result,
         watch=functools.partial(_watch, 1),
         width=64,
     )
+    unseen = lambda result: result.iterations == 0  # noqa: E731
+    # Constraints alone would be met wherever is nearest, from where the tasks may be out of reach.
+    aim = gauss_newton(0, unseen, lambda levels: (*levels[0], *levels[1]), spare=SPARE)
+    meet = gauss_newton(0, lambda result: jnp.isfinite(result.cost), lambda levels: levels[0])
+    first = (aim, meet, newton) if constrained else (gauss_newton(0, unseen, lambda levels: levels[0]), newton)
 
     def lower(level: int) -> Phase:
         return Phase(
-            wants=lambda result: result.met | result.stationary if level == 1 else result.stationary,
+            wants=lambda result: (
+                result.stationary if level > 1 else result.met if constrained else result.met | result.stationary
+            ),
             init=lambda context, result: levels.start(
                 context.prepared, result.q, result.errors, result.iterations, level
             ),
@@ -295,10 +230,16 @@ def _phases(level_count: int) -> tuple[Phase, ...]:
             width=64,
         )
 
-    return (gauss_newton, newton, *(lower(level) for level in range(1, level_count)))
+    return (*first, *(lower(level) for level in range(1, level_count)))
+
+
+def _sparing(options: SolveOptions, steps: int) -> SolveOptions:
+    """The options with some of the steps, at most half of them, left for later."""
+    most = options.max_steps
+    return dataclasses.replace(options, max_steps=most - jnp.minimum(steps, most // 2)) if steps else options
 
 
 @functools.cache
-def _method(level_count: int, traced_steps: int) -> Method:
+def _method(level_count: int, constrained: bool, traced_steps: int) -> Method:
     record = (lambda context: empty_record(traced_steps, context.q.dtype)) if traced_steps else None
-    return Method(_prepare, _start, _phases(level_count), _answer, record)
+    return Method(_prepare, _start, _phases(level_count, constrained), _answer, record)

@@ -1,14 +1,22 @@
-"""How a solve ended, for each element."""
+"""How it ended, for each element, and what to do about it."""
 
 import enum
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.errors import JaxikError
 
 
 class Status(enum.IntEnum):
-    """How a solve ended. Arrays of statuses are int32.
+    """How a solve, a step or a quadratic program ended. Arrays of statuses are int32.
 
-    CONVERGED: every tolerance is met; without tolerances, the solution is stationary.
+    CONVERGED: of a solve: every tolerance is met; without tolerances, the solution is stationary. Of a step: its
+      quadratic program is solved, however far the tasks are from their targets.
     STALLED: stationary, tolerances not met: the target is out of reach from here, within the limits.
-    DIVERGED: only of step rules that accept every step.
+    DIVERGED: a quadratic program that is unbounded below.
     TIMEOUT: the steps were used up; the best configuration found is returned.
     INFEASIBLE: constraints contradict each other or the limits.
     NONFINITE: a target, cost or start is NaN or infinite; the returned configuration is finite.
@@ -24,8 +32,45 @@ class Status(enum.IntEnum):
 
 REMEDIES = {
     Status.STALLED: "no small motion within the limits improves it: try other starts q0, or ask for less",
-    Status.DIVERGED: "use a step rule with an acceptance test",
-    Status.TIMEOUT: "raise SolveOptions(max_steps=...), or start nearer",
+    Status.DIVERGED: "bound what the objective lets go on for ever, or make H positive definite",
+    Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
     Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
 }
+
+
+def check(statuses: Any) -> None:
+    """Raise a JaxikError that names the elements which did not converge, the reason and the remedy; on the host."""
+    if isinstance(statuses, Tracer):
+        raise JaxikError("check() works on the host: return the result from jit first")
+    status = np.asarray(statuses)
+    lines = []
+    for kind in Status:
+        where = np.argwhere(status == kind)
+        if kind is not Status.CONVERGED and where.size + (status.ndim == 0 and status == kind):
+            shown = ", ".join(str(tuple(map(int, i)) if i.size != 1 else int(i[0])) for i in where[:8])
+            count = f"{len(where)} of {status.size} elements are {kind.name}"
+            names = f" ({shown}{', ...' if len(where) > 8 else ''})" if status.ndim else ""
+            lines.append(f"{count}{names}: {REMEDIES[kind]}")
+    if lines:
+        raise JaxikError("\n".join(lines))
+
+
+class Outcome:
+    """What has a `status` (*batch,)."""
+
+    status: jax.Array
+
+    @property
+    def converged(self) -> jax.Array:
+        """(*batch,) of bool."""
+        return self.status == Status.CONVERGED
+
+    def check(self) -> Self:
+        """Return this if every element converged.
+
+        Raises:
+          JaxikError: otherwise, on the host; names the elements, the reason and the remedy.
+        """
+        check(self.status)
+        return self

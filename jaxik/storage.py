@@ -35,7 +35,7 @@ from jaxik.archive import Archive
 from jaxik.errors import JaxikError
 from jaxik.robot import stored
 from jaxik.robot.model import Robot
-from jaxik.solve import Solution
+from jaxik.solution import Solution
 from jaxik.status import Status
 from jaxik.tasks.parts import nested, parts
 from jaxik.trace import Trace

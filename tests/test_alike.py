@@ -11,8 +11,8 @@ import own_tasks
 
 import jaxik
 from jaxik import AxisAlignTask, ComTask, FrameTask, LookAtTask, PostureTask, Problem, RelativeFrameTask
+from jaxik.evaluation import curvature, errors, evaluate, prepare, rows
 from jaxik.kinematics import Kinematics
-from jaxik.problem import curvature, errors, evaluate, prepare, rows
 from jaxik.robot.model import Robot
 from jaxik.tasks.alike import groups
 from jaxik.tasks.base import Task

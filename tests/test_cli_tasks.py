@@ -95,9 +95,19 @@ WRITTEN: list[tuple[dict[str, Any], Expected]] = [
     ({"type": "posture", "target": "folded"}, lambda robot: jaxik.PostureTask([0.1, 1, -2, 0.5])),
     ({"type": "posture", "target": {"from": "folded"}}, lambda robot: jaxik.PostureTask([0.1, 1, -2, 0.5])),
     (
-        {"type": "posture", "target": {"elbow": -90}, "cost": {"lift": 3}, "tolerance": 1, "free_joints": True},
-        lambda robot: jaxik.PostureTask([0, 0, -QUARTER, 0], [3.0, 1, 1, 1], tolerance=DEG, free_joints=True),
+        {"type": "posture", "target": {"elbow": -90}, "cost": {"elbow": 3}, "free_joints": True},
+        lambda robot: jaxik.PostureTask([0, 0, -QUARTER, 0], [1, 1, 3.0, 1], free_joints=True),
     ),
+    # A tolerance has the unit of what it is of: degrees where the slide has no cost, millimetres where it alone has.
+    (
+        {"type": "posture", "target": "home", "cost": {"lift": 0}, "tolerance": 1},
+        lambda robot: jaxik.PostureTask([0, 0, 0, 0], [0, 1.0, 1, 1], tolerance=DEG),
+    ),
+    (
+        {"type": "posture", "target": "home", "cost": dict.fromkeys(["shoulder", "elbow", "wrist"], 0), "tolerance": 1},
+        lambda robot: jaxik.PostureTask([0, 0, 0, 0], [1.0, 0, 0, 0], tolerance=1e-3),
+    ),
+    ({"type": "posture", "target": "home", "tolerance": 0}, lambda robot: jaxik.PostureTask(np.zeros(4), tolerance=0)),
     (
         {"type": "posture", "target": ["home", [100, 0, 0, 90]], "priority": 1},
         lambda robot: jaxik.PostureTask([[0, 0, 0, 0], [0.1, 0, 0, QUARTER]], priority=1),
@@ -126,14 +136,22 @@ WRITTEN: list[tuple[dict[str, Any], Expected]] = [
         lambda robot: jaxik.JointCouplingTask(("shoulder", "elbow"), [1, -1], [10 * DEG, 20 * DEG], tolerance=DEG),
     ),
     (
-        SUM | {"joints": ["lift"], "ratios": [2], "target": 100},
-        lambda robot: jaxik.JointCouplingTask(("lift",), [2], 0.1),
+        SUM | {"joints": ["lift"], "ratios": [2], "target": 100, "tolerance": 3},
+        lambda robot: jaxik.JointCouplingTask(("lift",), [2], 0.1, tolerance=0.003),
     ),
     (
-        {"type": "linear_holonomic", "matrix": [{"elbow": 2}, [1, 0, 0, 3]], "target": [0.1, 0.2], "tolerance": 0.01},
+        SUM | {"joints": ["lift", "elbow"], "target": 0},
+        lambda robot: jaxik.JointCouplingTask(("lift", "elbow"), [1, -1]),
+    ),
+    (
+        {"type": "linear_holonomic", "matrix": [{"elbow": 2}, [3, 0, 0, 0], [1, 0, 0, 3]], "target": [10, 20, 0]},
         lambda robot: jaxik.LinearHolonomicTask(
-            [[0.0, 0, 2, 0], [1, 0, 0, 3]], [0.1, 0.2], np.zeros(4), tolerance=0.01
+            [[0.0, 0, 2, 0], [3, 0, 0, 0], [1, 0, 0, 3]], [10 * DEG, 0.02, 0], np.zeros(4)
         ),
+    ),
+    (
+        {"type": "linear_holonomic", "matrix": [{"elbow": 2, "wrist": 1}], "target": [[10], [20]], "tolerance": 1},
+        lambda robot: jaxik.LinearHolonomicTask([[0.0, 0, 2, 1]], [[10 * DEG], [20 * DEG]], np.zeros(4), tolerance=DEG),
     ),
     (
         {"type": "linear_holonomic", "matrix": [{"elbow": 2}], "q0": "folded", "target": {"from": "home"}},
@@ -142,7 +160,7 @@ WRITTEN: list[tuple[dict[str, Any], Expected]] = [
     ({"type": "equality_constraint"}, lambda robot: jaxik.EqualityConstraintTask(robot.equalities())),
     (
         {"type": "equality_constraint", "equalities": ["geared"], "cost": [2], "tolerance": 1},
-        lambda robot: jaxik.EqualityConstraintTask(robot.equalities(["geared"]), [2.0], tolerance=1e-3),
+        lambda robot: jaxik.EqualityConstraintTask(robot.equalities(["geared"]), [2.0], tolerance=DEG),
     ),
     (
         ROLL | {"radius": 50, "floor": "upper"},
@@ -222,6 +240,16 @@ def test_limits_constraints_and_frozen_joints_reach_the_problem(
         assert problem.limits and float(problem.limits[0].margin) == limits
     else:
         assert problem.limits == limits
+
+
+def test_a_free_base_has_no_margin_and_so_no_unit_of_it(folder: Path) -> None:
+    base = '<mujoco><worldbody><body><freejoint/><geom size="1"/>'
+    lift = '<body><joint name="lift" type="slide" range="0 1"/><geom size="1"/></body></body></worldbody></mujoco>'
+    (folder / "base.xml").write_text(base + lift)
+    task = {"type": "posture", "target": "home", "tolerance": 2}
+    job = job_of(folder, task, robot="base.xml", units=MM, limits={"margin": 30})
+    assert job.limits and float(job.limits[0].margin) == pytest.approx(0.03)
+    assert float(job.tasks["it"].tolerance) == pytest.approx(0.002)
 
 
 BALANCE = {"type": "com", "target": {"from": "home"}}
@@ -313,6 +341,25 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "tasks.it.matrix: is a list of rows, each {joint: number} or 4 numbers",
     ),
     (of({"type": "linear_holonomic"}, target=[0, 1], matrix=[{"elbow": 1}]), "tasks.it.target: is 1 numbers, not *"),
+    # numbers about angles and lengths alike
+    (
+        {"units": MM} | of(POSTURE, tolerance=1),
+        "tasks.it.tolerance: is of angles and lengths alike: give it where the units are rad and m",
+    ),
+    (
+        {"units": {"length": "mm"}} | of(SUM, joints=["lift", "elbow"], target=1),
+        "tasks.it.target: is of angles and lengths alike: *",
+    ),
+    ({"units": MM} | of(SUM, joints=["lift", "elbow"], tolerance=1), "tasks.it.tolerance: is of angles and lengths *"),
+    (
+        {"units": MM} | of({"type": "linear_holonomic"}, matrix=[{"lift": 1, "elbow": 1}], target=[[0], [1]]),
+        "tasks.it.target[1]: is of angles and lengths alike: *",
+    ),
+    (
+        {"units": MM}
+        | of({"type": "linear_holonomic"}, matrix=[{"lift": 1}, {"elbow": 1}], target=[0, 0], tolerance=1),
+        "tasks.it.tolerance: is of angles and lengths alike: *",
+    ),
     # equality constraints, of which this model has one that is not active
     (of({"type": "equality_constraint"}), "tasks.it.equalities: arm has no active equality constraint *"),
     (
@@ -385,7 +432,7 @@ SAID = {
     "omni": ("site tool above body world at a target: height, within 0.1 mm", {"height": "m"}),
     "rest": ("posture to a target: joints, as near as may be, at priority 1", {"joints": "rad or m"}),
     "roll": ("site tool above body world at a target: height, within 0.1 mm", {"height": "m"}),
-    "row": ("linear relations of joints to a target: rows, as near as may be", {"rows": None}),
+    "row": ("linear relations of joints to a target: rows, as near as may be", {"rows": "rad or m"}),
     "sight": ("site tool looks at a target: direction, within 0.001", {"direction": None}),
     "tip": ("site tool to a target: position, within 0.1 mm", {"position": "m"}),
 }

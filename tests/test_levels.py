@@ -12,7 +12,7 @@ import scipy.optimize
 
 import jaxik
 from jaxik import FrameTask, PostureTask, Problem, Status, solve
-from jaxik.problem import evaluate, prepare, rows
+from jaxik.evaluation import evaluate, prepare, rows
 from jaxik.robot.model import Robot
 
 COUNT = 32
@@ -45,11 +45,15 @@ def alone() -> jaxik.Solution:
     return solve(Problem(panda(), {"tip": tip(target)}), start)
 
 
-@partial(jax.jit, static_argnames="dtype")
-def with_posture(cost: Any, dtype: Any = jnp.float64) -> jaxik.Solution:
+@partial(jax.jit, static_argnums=2)
+def solved(cost: Any, steps: Any, dtype: Any) -> jaxik.Solution:
     target, start, posture = case()
     tasks = {"tip": tip(target), "rest": PostureTask(posture, cost=cost, priority=1)}
-    return solve(Problem(panda(), tasks), start.astype(dtype))
+    return solve(Problem(panda(), tasks), start.astype(dtype), options=jaxik.SolveOptions(max_steps=steps))
+
+
+def with_posture(cost: float, steps: int = 100, dtype: Any = jnp.float64) -> jaxik.Solution:
+    return solved(cost, steps, dtype)
 
 
 def test_a_posture_below_costs_the_tip_nothing() -> None:
@@ -126,11 +130,9 @@ def test_scipy_finds_no_better_posture_nearby() -> None:
 
 @pytest.mark.parametrize("steps", [10, 14])
 def test_a_lower_level_that_runs_out_of_steps_leaves_the_tip_where_it_is_met(steps: int) -> None:
-    target, start, posture = case()
-    tasks = {"tip": tip(target), "rest": PostureTask(posture, priority=1)}
-    short = jaxik.SolveOptions(max_steps=steps)
-    one = solve(Problem(panda(), {"tip": tasks["tip"]}), start, options=short)
-    two = solve(Problem(panda(), tasks), start, options=short)
+    target, start, _ = case()
+    one = solve(Problem(panda(), {"tip": tip(target)}), start, options=jaxik.SolveOptions(max_steps=steps))
+    two = with_posture(1.0, steps)
     met = np.asarray(one.converged)
     unfinished = met & (np.asarray(two.status) == Status.TIMEOUT)
     assert unfinished.sum() > 3

@@ -13,9 +13,10 @@ from own_tasks import Apart, Center, Height, Joint
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, JaxikError, JaxikWarning, Problem, SolveOptions
+from jaxik.evaluation import bowl, evaluate, prepare, rows
 from jaxik.kinematics import Kinematics
 from jaxik.manifold import integrate
-from jaxik.problem import bowl, evaluate, prepare, rows
+from jaxik.problem import holding, limited
 from jaxik.robot.model import Robot
 from jaxik.tasks.base import Task, default_jacobian
 
@@ -212,7 +213,6 @@ def test_what_is_no_problem_is_refused(changes: dict[str, Any], message: str) ->
             lambda: jaxik.solve(planar_problem(), options={"max_steps": 3}),
             r"options is a jaxik\.SolveOptions, not dict",
         ),
-        (lambda: jaxik.solve(planar_problem(constraints={"tip": TASK})), "solve does not take constraints yet"),
         (
             lambda: jaxik.solve(
                 planar_problem(tasks={"tip": FrameTask(TASK.frame, np.zeros((4, 3)), orientation_cost=None)}),
@@ -234,14 +234,51 @@ CLOSED = own_tasks.PLANAR.replace(
 )
 
 
-def test_equality_constraints_that_are_not_held_are_said() -> None:
+def test_the_models_equality_constraints_hold_unless_they_are_declined() -> None:
     robot = jaxik.load_robot(CLOSED)
     tasks = {"tip": FrameTask(robot.frame("tip"), [1.2, 0.5, 0], orientation_cost=None)}
-    with pytest.warns(JaxikWarning, match=r"does not hold the equality constraints of planar yet \(hinged\)") as warned:
-        solution = jaxik.solve(Problem(robot, tasks))
-    assert len(warned) == 1 and warned[0].filename == __file__
-    meant = jaxik.solve(Problem(robot, tasks, constraints={}))  # warnings are errors here
-    np.testing.assert_allclose(solution.q, meant.q, atol=1e-9)
+    held = jaxik.solve(Problem(robot, tasks))
+    declined = jaxik.solve(Problem(robot, tasks, constraints={}))
+    assert float(jnp.abs(held.residuals["model"]).max()) <= 1e-9 and held.status == jaxik.Status.STALLED
+    assert declined.converged and set(declined.residuals) == {"tip"}
+
+
+def test_constraints_and_limits_keep_names_of_their_own() -> None:
+    robot = jaxik.load_robot(own_tasks.PLANAR)
+    plane = jaxik.PositionLimit(robot.frame("tip"), [1.0, 0, 0], 2.0)
+    tasks = dict.fromkeys(("a", "constraints/a", "0"), TASK)
+    constraints = dict.fromkeys(("a", "constraints/a", "limits/0", "b"), TASK)
+    held = holding(Problem(robot, tasks, (plane,), constraints), 1e-9)
+    assert len(held.tasks) == len(tasks) + len(constraints) + 1
+    assert all(held.tasks[name] is task for name, task in tasks.items())
+
+
+def test_the_tightest_of_several_margins_counts() -> None:
+    robot = jaxik.load_robot(own_tasks.PLANAR)
+    both = (ConfigurationLimit(margin=0.2), ConfigurationLimit(margin=0.1))
+    kept = limited(Problem(robot, {"tip": TASK}, both))
+    np.testing.assert_allclose(kept.limit_upper, robot.limit_upper - 0.2)
+    np.testing.assert_allclose(kept.limit_lower, robot.limit_lower + 0.2)
+
+
+def test_limits_that_only_a_step_can_keep_are_said() -> None:
+    @jaxik.pytree
+    class Sum(jaxik.Limit):
+        def rows(self, robot: Any, kin: Any, motion: Any) -> Any:
+            return jnp.ones((1, robot.nv)), jnp.ones(1)
+
+    with pytest.warns(JaxikWarning, match="does not hold Sum, which defines neither narrowed nor distances"):
+        jaxik.solve(planar_problem(limits=(ConfigurationLimit(), Sum())))
+    jaxik.solve(planar_problem(limits=(ConfigurationLimit(), jaxik.VelocityLimit(1.0))))  # warnings are errors here
+
+
+def test_negative_priorities_belong_to_nobody() -> None:
+    class Early(Height):
+        priority = -1
+
+    robot = mixed()
+    with pytest.raises(JaxikError, match="priority is 0, the highest, or more, not -1"):
+        Problem(robot, {"early": jaxik.pytree(Early)(robot.frame("tip"), 0.1)})
 
 
 def test_evaluating_what_no_task_announced_is_an_error() -> None:

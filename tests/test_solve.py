@@ -13,7 +13,7 @@ import scipy.optimize
 
 import jaxik
 from jaxik import FrameTask, JaxikError, Problem, SolveOptions, Status, solve
-from jaxik.problem import evaluate, prepare, rows
+from jaxik.evaluation import evaluate, prepare, rows
 from jaxik.robot.model import Robot
 
 BOUND, LENGTHS = 0.3, (1.0, 0.7)  # of the planar arm's first joint, and its links
@@ -221,7 +221,8 @@ def test_check_names_elements_reasons_and_remedies() -> None:
         found.check()
     lines = str(failure.value).splitlines()
     assert lines[0].startswith("2 of 6 elements are STALLED ((0, 1), (1, 2)): ") and "try other starts q0" in lines[0]
-    assert lines[1] == "1 of 6 elements are TIMEOUT ((1, 0)): raise SolveOptions(max_steps=...), or start nearer"
+    remedy = "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer"
+    assert lines[1] == f"1 of 6 elements are TIMEOUT ((1, 0)): {remedy}"
     assert lines[2].startswith("1 of 6 elements are NONFINITE ((1, 1)): look for NaN")
     good = jax.tree.map(lambda x: x[0, ::2], found)
     assert good.check() is good and good.converged.all()

@@ -57,6 +57,7 @@ REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("a joint to be free", lambda: PostureTask(ZERO, free_joints="free"), "free_joints is True or False"),
     ("a negative tolerance", lambda: PostureTask(ZERO, tolerance=-1), "tolerance must not be negative"),
     ("a level between", lambda: PostureTask(ZERO, priority=0.5), "priority is an int, 0 the highest, not 0.5"),
+    ("a level above", lambda: PostureTask(ZERO, priority=-1), "priority is an int, 0 the highest, not -1"),
     ("a negative gain", lambda: PostureTask(ZERO, gain=-1), "gain must not be negative"),
     ("a pose to look at", lambda: LookAtTask(TIP, HERE), "target is a number or an array of numbers"),
     ("no axis", lambda: LookAtTask(TIP, ZERO, ZERO), "axis is a direction, of any length but zero"),

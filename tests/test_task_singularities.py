@@ -27,7 +27,7 @@ from jaxik import (
     Status,
     Task,
 )
-from jaxik.problem import evaluate, prepare
+from jaxik.evaluation import evaluate, prepare
 from jaxik.robot.model import Robot
 from jaxik.tasks.rows import row_weights
 

@@ -14,9 +14,9 @@ from second_order import second_order
 
 import jaxik
 from jaxik import FrameTask, Problem, kinematics
+from jaxik.evaluation import Prepared, bowl, errors, evaluate, met, prepare
 from jaxik.kinematics import Kinematics
 from jaxik.manifold import integrate
-from jaxik.problem import Prepared, bowl, errors, evaluate, met, prepare
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.robot.topology import Frame, JointType

@@ -205,6 +205,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "negative cost": (lambda: jaxik.KineticEnergyTask(cost=-1.0), "must not be negative"),
     "negative costs": (lambda: jaxik.LowAccelerationTask(cost=[-1.0]), "must not be negative"),
     "priority that is no number": (lambda: jaxik.DampingTask(priority="low"), "priority is an int"),  # type: ignore[arg-type]
+    "priority above the highest": (lambda: jaxik.LowAccelerationTask(priority=-1), "priority is an int, .* not -1"),
+    "priority of an energy": (lambda: jaxik.KineticEnergyTask(priority=-1), "priority is an int, .* not -1"),
+    "priority by yes and no": (lambda: jaxik.KineticEnergyTask(priority=True), "priority is an int, .* not True"),
     "no duration": (lambda: jaxik.Motion(0.0), "dt is a positive duration"),
     "text for a velocity": (lambda: jaxik.JointVelocityTask("fast"), "velocity is a number or an array"),
     "rows not written": (

@@ -9,7 +9,8 @@ import numpy as np
 
 from jaxik.cli.job import Job
 from jaxik.problem import Problem
-from jaxik.solve import Solution, SolveOptions, solve
+from jaxik.solution import Solution
+from jaxik.solve import SolveOptions, solve
 
 
 @dataclasses.dataclass(frozen=True)

@@ -44,11 +44,12 @@ a configuration (paths in it are relative to its folder):
     #   {type: rolling, hub: A, floor: B, radius: 0.1}               # and omniwheel, with axle: [0, 1, 0]
     #   {type: manipulability, frame: A, mask: [1, 1, 1, 0, 0, 0], axes: frame, target: 0.1}
   limits: {margin: 0.01}          # distance to keep from the limits [rad or m]; []: no limits at all
-  # constraints: {}               # lets the model's joint couplings go, which hold otherwise
+  # constraints: {}               # lets the model's equality constraints go, which hold otherwise
   freeze: [joint3]                # joints that stay as they start
   start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
   options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
-  units: {length: m, angle: rad}  # of all lengths and angles above: m or mm, rad or deg
+  units: {length: m, angle: rad}  # of all lengths and angles above: m or mm, rad or deg. Ratios, matrices and
+                                  # manipulability are of m and rad, whatever these say
   seed: 0                         # of everything that is sampled
   dtype: float32                  # or float64
   output: solutions.npz

@@ -1,5 +1,6 @@
 """Configurations as people write them: by name, by joint, or as numbers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,25 @@ def coordinate_factors(joint: Joint, units: Units) -> Any:
         JointType.BALL: 1.0,
         JointType.FREE: np.array([units.length] * 3 + [1.0] * 4),
     }[joint.type]
+
+
+def rate_factors(robot: Robot, units: Units) -> np.ndarray:
+    """To radians and metres, for each degree of freedom (nv,)."""
+    of_type = {
+        JointType.HINGE: [units.angle],
+        JointType.SLIDE: [units.length],
+        JointType.BALL: [units.angle] * 3,
+        JointType.FREE: [units.length] * 3 + [units.angle] * 3,
+    }
+    return np.array([factor for joint in robot.topology.joints for factor in of_type[joint.type]])
+
+
+def of_one_unit(value: float, factors: Iterable[float], place: Place) -> float:
+    """A number about several things in radians or metres, of which it has the unit, if they have one in common."""
+    distinct = set(factors)
+    if value and len(distinct) > 1:
+        place.fail("is of angles and lengths alike: give it where the units are rad and m")
+    return value * (distinct.pop() if len(distinct) == 1 else 1.0)
 
 
 def _by_joint(section: Section, robot: Robot, units: Units) -> np.ndarray:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxik.cli.configurations import coordinate_factors, named_joint, read_configuration
+from jaxik.cli.configurations import named_joint, of_one_unit, rate_factors, read_configuration
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers, shown
 from jaxik.robot.equality import Equality
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Frame
+from jaxik.tasks.tangent import free_rates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,15 +136,39 @@ def ratios(section: Section, key: str, source: Source) -> np.ndarray:
     return read_numbers(section.get(key), (len(joints(section, "joints", source)),), section.at(key))
 
 
-def joint_factor(section: Section, source: Source) -> float:
-    """The unit of a sum over `joints`: that of the first one."""
-    names = joints(section, "joints", source)
-    joint = named_joint(source.robot, names[0], section.at("joints")) if names else None
-    return coordinate_factors(joint, source.units) if joint and joint.type.nq == 1 else 1.0
+def joint_factors(section: Section, source: Source) -> list[float]:
+    """The units of the terms of a sum over `joints`."""
+    factors, names = rate_factors(source.robot, source.units), joints(section, "joints", source)
+    return [factors[dof] for name in names for dof in source.robot.v_indices(name)]
 
 
 def of_joints(section: Section, key: str, source: Source) -> float:
-    return section.number(key) * joint_factor(section, source)
+    return of_one_unit(section.number(key), joint_factors(section, source), section.at(key))
+
+
+def of_posture(section: Section, key: str, source: Source) -> float:
+    """A tolerance on the degrees of freedom of a posture that have a cost."""
+    counts = np.broadcast_to(joint_costs(section, "cost", source) if "cost" in section else 1.0, source.robot.nv) != 0
+    if not section.get("free_joints", False):
+        counts[free_rates(source.robot.topology)] = False
+    factors = rate_factors(source.robot, source.units)[counts]
+    return of_one_unit(section.number(key), factors, section.at(key))
+
+
+def of_matrix(section: Section, key: str, source: Source) -> float:
+    """A tolerance on the rows of `matrix`."""
+    read = matrix(section, "matrix", source).any(axis=0)
+    factors = rate_factors(source.robot, source.units)[read]
+    return of_one_unit(section.number(key), factors, section.at(key))
+
+
+def of_equalities(section: Section, key: str, source: Source) -> float:
+    """A tolerance on the rows of `equalities`: lengths, but for the angles of welds and what is coupled of joints."""
+    units, chosen = source.units, equalities(section, "equalities", source)
+    factors = [units.length for e in chosen if e.kind != "joint"] + [units.angle for e in chosen if e.kind == "weld"]
+    first = [source.robot.topology.joints[e.members[0]] for e in chosen if e.kind == "joint"]
+    factors += [rate_factors(source.robot, units)[joint.v_index] for joint in first]
+    return of_one_unit(section.number(key), factors, section.at(key))
 
 
 def matrix(section: Section, key: str, source: Source) -> np.ndarray:

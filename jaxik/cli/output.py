@@ -22,7 +22,7 @@ from jaxik.cli.job import Job
 from jaxik.cli.measures import targets
 from jaxik.errors import JaxikError
 from jaxik.plot import check_file
-from jaxik.solve import Solution
+from jaxik.solution import Solution
 
 
 @contextlib.contextmanager

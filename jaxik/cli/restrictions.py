@@ -3,7 +3,7 @@
 import numpy as np
 
 from jaxik.cli import fields
-from jaxik.cli.configurations import named_joint
+from jaxik.cli.configurations import named_joint, of_one_unit
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section
@@ -21,15 +21,10 @@ def read_limits(root: Section, robot: Robot, units: Units) -> tuple[Configuratio
         return ()
     section = root.section("limits")
     section.allow("margin")
-    return (ConfigurationLimit(margin=section.number("margin") * _margin_unit(section, robot, units)),)
-
-
-def _margin_unit(section: Section, robot: Robot, units: Units) -> float:
-    """One number is the margin of hinges and slides alike: a robot that has both needs units that agree."""
-    factors = {units.length if joint.type is JointType.SLIDE else units.angle for joint in robot.topology.joints}
-    if len(factors) > 1:
-        section.at("margin").fail("is of angles and lengths alike: give it where the units are rad and m")
-    return factors.pop() if factors else 1.0
+    limited = [joint for joint in robot.topology.joints if joint.type is not JointType.FREE]
+    factors = [units.length if joint.type is JointType.SLIDE else units.angle for joint in limited]
+    margin = of_one_unit(section.number("margin"), factors, section.at("margin"))
+    return (ConfigurationLimit(margin=margin),)
 
 
 def read_constraints(root: Section) -> dict[str, Task] | None:

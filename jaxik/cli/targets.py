@@ -9,7 +9,7 @@ import jaxlie
 import numpy as np
 
 from jaxik.cli import fields
-from jaxik.cli.configurations import read_configuration
+from jaxik.cli.configurations import of_one_unit, rate_factors, read_configuration
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import POSE_KEYS, ROTATIONS, Needs, read_pose
 from jaxik.cli.section import Place, Section, read_numbers
@@ -148,7 +148,15 @@ def _points_of_file(section: Section, task: Aimless) -> np.ndarray:
 
 
 def _rows(value: Any, place: Place, task: Aimless) -> np.ndarray:
-    return read_numbers(value, (len(task.given["matrix"]),), place)
+    """Each row has the unit of the degrees of freedom that it adds up."""
+    matrix, factors = task.given["matrix"], rate_factors(task.source.robot, task.source.units)
+    numbers = read_numbers(value, (len(matrix),), place)
+    return np.array([of_one_unit(x, factors[row != 0], place) for x, row in zip(numbers, matrix, strict=True)])
+
+
+def _sum(value: Any, place: Place, task: Aimless) -> np.ndarray:
+    number = float(read_numbers(value, (), place))
+    return np.array(of_one_unit(number, fields.joint_factors(task.section, task.source), place))
 
 
 def _radius(value: Any, place: Place, task: Aimless) -> np.ndarray:
@@ -168,6 +176,6 @@ CONFIGURATION = Target(
     field="q",
 )
 NUMBER = Target(lambda value, place, task: read_numbers(value, (), place))
-SUM = Target(lambda value, place, task: read_numbers(value, (), place) * fields.joint_factor(task.section, task.source))
+SUM = Target(_sum)
 ROWS = Target(_rows, listed=True)
 RADIUS = Target(_radius, key="radius", field="radius")

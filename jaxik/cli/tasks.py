@@ -56,7 +56,7 @@ TYPES = {
     "posture": Type(
         PostureTask,
         targets.CONFIGURATION,
-        {"cost": fields.joint_costs, "free_joints": fields.switch, "tolerance": fields.angle},
+        {"cost": fields.joint_costs, "free_joints": fields.switch, "tolerance": fields.of_posture},
     ),
     "look_at": Type(LookAtTask, targets.POINT, _POINTED),
     "axis_align": Type(AxisAlignTask, targets.DIRECTION, _POINTED),
@@ -68,12 +68,12 @@ TYPES = {
     "linear_holonomic": Type(
         LinearHolonomicTask,
         targets.ROWS,
-        {"matrix": fields.matrix, "q0": fields.configuration, "cost": fields.rows(None), "tolerance": fields.number},
+        {"matrix": fields.matrix, "q0": fields.configuration, "cost": fields.rows(None), "tolerance": fields.of_matrix},
     ),
     "equality_constraint": Type(
         EqualityConstraintTask,
         None,
-        {"equalities": fields.equalities, "cost": fields.rows(None), "tolerance": fields.length},
+        {"equalities": fields.equalities, "cost": fields.rows(None), "tolerance": fields.of_equalities},
     ),
     "rolling": Type(RollingTask, targets.RADIUS, _WHEEL | {"cost": fields.rows(3)}),
     "omniwheel": Type(OmniwheelTask, targets.RADIUS, _WHEEL | {"cost": fields.rows(2), "axle": fields.vector}),

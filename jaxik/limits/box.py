@@ -10,6 +10,7 @@ from jaxik.coordinates import Coordinates
 from jaxik.linalg import NOTHING, arrange
 from jaxik.manifold import quaternion_places, scalar_coordinates, tangent_bounds
 from jaxik.robot.model import Robot
+from jaxik.robot.topology import Topology
 
 
 class Box(NamedTuple):
@@ -41,7 +42,7 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
     for j in moving.balls:
         joint = robot.topology.joints[j]
         quaternion = lie.normalized(q[joint.q_index : joint.q_index + 4])
-        rotation = lie.log_quaternion(jnp.where(quaternion[0] < 0, -quaternion, quaternion))
+        rotation = lie.log_of_either_sign(quaternion)
         angle = jnp.linalg.norm(rotation)
         axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * jnp.eye(1, 3, dtype=q.dtype)[0])
         axes.append(_basis(axis))
@@ -59,12 +60,18 @@ def _ranks(moving: Coordinates) -> list[list[int]]:
     return [[places[k] if k < len(places) else NOTHING for places in moving.behind] for k in range(most)]
 
 
-def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
-    """Which coordinates move nothing that is masked (n,)."""
-    for _, rate in quaternion_places(moving.topology):
+def movable(topology: Topology, dof_mask: jax.Array) -> jax.Array:
+    """Which degrees of freedom move (nv,) where the mask (nv,) holds some."""
+    for _, rate in quaternion_places(topology):
         # Of three rotation rates one alone does not add up to an angle: they move together, or not at all.
         turn = jnp.all(dof_mask[rate : rate + 3], keepdims=True)
         dof_mask = jnp.concatenate([dof_mask[:rate], turn, turn, turn, dof_mask[rate + 3 :]])
+    return dof_mask
+
+
+def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
+    """Which coordinates move nothing that is masked (n,)."""
+    dof_mask = movable(moving.topology, dof_mask)
     moves = arrange(dof_mask, moving.own)
     for places in _ranks(moving):
         real = jnp.asarray([place != NOTHING for place in places])

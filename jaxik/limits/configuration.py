@@ -8,17 +8,31 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxik import lie
 from jaxik.errors import JaxikError
+from jaxik.kinematics import Kinematics
+from jaxik.limits.base import Bounds, Limit, Rows, share, times
+from jaxik.linalg import arrange
+from jaxik.manifold import scalar_coordinates, tangent_bounds
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
+from jaxik.tasks.velocity import Motion
+
+# Below this angle [rad] a ball's rotation has no axis to speak of, and any direction may be turned to; mink's number.
+NO_AXIS = 1e-9
 
 
 @pytree
-class ConfigurationLimit:
-    """Keep every joint inside its limits, which are the robot's.
+class ConfigurationLimit(Limit):
+    """Keep every joint inside its limits, which are the robot's; free joints have none.
+
+    A step moves hinges and slides by `gain * (lower + margin - q)` to `gain * (upper - margin - q)`. A ball's total
+    angle theta, about the axis a, has the row `a' dq <= gain * (upper - margin - theta)`: a bound along the axis alone,
+    as in mink. Turning across the axis adds to the angle to second order: `step` stops the ball at its limit all the
+    same, and a velocity limit keeps what it stops small.
 
     Args:
-      gain: the share of the distance to a limit that one step of differential IK may use; `solve` ignores it.
+      gain: the share of the distance to a limit that one step of differential IK may use (*batch,); `solve` ignores it.
       margin: distance to keep from the limits (*batch,) [rad or m].
 
     Raises:
@@ -29,9 +43,7 @@ class ConfigurationLimit:
     margin: Any = leaf(0, default=0.0)
 
     def __post_init__(self) -> None:
-        gain, margin = jnp.asarray(self.gain, float), jnp.asarray(self.margin, float)
-        if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
-            raise JaxikError(f"gain is in (0, 1], not {self.gain}")
+        gain, margin = share(self.gain), jnp.asarray(self.margin, float)
         if not isinstance(margin, Tracer) and not ((np.asarray(margin) >= 0) & np.isfinite(margin)).all():
             raise JaxikError(f"margin is a finite distance to keep from the limits, not negative: {self.margin}")
         set_fields(self, gain=gain, margin=margin)
@@ -48,6 +60,33 @@ class ConfigurationLimit:
         return _with_limits(
             robot, jnp.where(empty, jnp.where(ball, lower, middle), low), jnp.where(empty, middle, high)
         )
+
+    def bounds(self, robot: Robot, kin: Kinematics, motion: Motion) -> Bounds:
+        lower, upper = tangent_bounds(self.narrowed(robot))
+        coordinate = scalar_coordinates(robot.topology, kin.q)
+        return times(self.gain, lower - coordinate), times(self.gain, upper - coordinate)
+
+    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
+        """A row for each ball joint, zero where it has not turned, with h infinite where it has no limit."""
+        topology = robot.topology
+        balls = list(topology.ball_joints)
+        if not balls:
+            return None
+        entries = [i for j in balls for i in topology.joints[j].q_indices]
+        axes, angles = jax.vmap(_axis_angle)(arrange(kin.q, entries).reshape(-1, 4))
+        starts = [topology.joints[j].v_index for j in balls]
+        matrix = [jnp.pad(axis, (at, robot.nv - at - 3)) for axis, at in zip(axes, starts, strict=True)]
+        return jnp.stack(matrix), times(self.gain, arrange(self.narrowed(robot).limit_upper, balls) - angles)
+
+
+def _axis_angle(quaternion: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Axis (3,), zero where there is none, and total angle () in [0, pi] of a quaternion (4,)."""
+    unit = lie.normalized(quaternion)
+    rotation = lie.log_of_either_sign(unit)
+    square = jnp.sum(rotation * rotation)
+    turned = square > NO_AXIS * NO_AXIS
+    angle = jnp.sqrt(jnp.where(turned, square, 1))
+    return jnp.where(turned, rotation / angle, 0), jnp.where(turned, angle, 0)
 
 
 def unlimited(robot: Robot) -> Robot:

@@ -15,11 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.coordinates import follow
-from jaxik.limits.box import Box, from_box, to_box
+from jaxik.evaluation import Prepared, curvature, errors, evaluate, met, reached, rows
+from jaxik.limits.box import Box, to_box
 from jaxik.linalg import solve_positive
-from jaxik.manifold import clamp, integrate
-from jaxik.problem import Prepared, curvature, errors, evaluate, met, rows
 from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.needs import Needs, left_free, needs_of, pressed, restored_by, solve_within
 from jaxik.solvers.options import SolveOptions, step_tolerance
@@ -134,7 +132,7 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     limits, scale = limits_at(prepared, state.base.q), step_scale(prepared)
     proposed = _proposed(state.base, limits, scale, state.damping, state.radius, restoring)
     length = jnp.where(restoring & ~late, state.length, jnp.max(jnp.abs(proposed.along)))
-    trial = _evaluate(prepared, _reached(prepared, state.base.q, limits, scale * proposed.move), level)
+    trial = _evaluate(prepared, reached(prepared, state.base.q, limits, scale * proposed.move), level)
 
     finite = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore))
     left = jnp.max(jnp.abs(trial.restore))
@@ -198,12 +196,6 @@ def _where(condition: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
-def _reached(prepared: Prepared, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:
-    robot, moving = prepared.robot, prepared.moving
-    tangent = from_box(moving, limits, displacement)
-    return follow(robot, moving, clamp(robot, integrate(robot.topology, q, tangent)))
-
-
 def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     kin, scale, moving = evaluate(prepared, q), step_scale(prepared), prepared.moving
     limits, names = limits_at(prepared, q), prepared.levels
@@ -229,11 +221,14 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     restore = restored_by(needs, gradients[:level], hessians[:level])
 
     pulled = gradients[level] + hessians[level] @ restore
+    # Coordinates that the level itself presses against a bound balance it there, and not the levels above.
+    free = needs.free & not_held(limits, left_free(needs) @ pulled)
+    tight = needs_of(hessians[:level], free)
     for j in reversed(range(level)):
-        balance = -solve_within(needs, j, pulled)
+        balance = -solve_within(tight, j, pulled)
         pulled = pulled + hessians[j] @ balance
         hessians[level] = hessians[level] + boxed(curvature(prepared, kin, names[j], jacobians[j] @ balance / units[j]))
-    reduced = left_free(needs) @ pulled
+    reduced = left_free(tight) @ pulled
     reduced = jnp.where(not_held(limits, reduced), reduced, 0)
     found = errors(prepared, kin)
     return Point(

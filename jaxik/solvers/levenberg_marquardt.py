@@ -1,6 +1,6 @@
 """Bounded Levenberg-Marquardt with an active set, ending in Newton steps where Gauss-Newton would crawl.
 
-Minimises 1/2 |residual|^2 of the highest level within the joint limits. One trial point a step, linearised once:
+Minimises 1/2 |residual|^2 of a level of tasks within the joint limits. One trial point a step, linearised once:
 accepted, it is the next model; rejected, the old one is kept. Steps are measured in fractions of the joint ranges,
 damping relative to the model, so that neither the scale of the costs nor the units of the joints matter.
 """
@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.coordinates import follow
+from jaxik.evaluation import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, reached, rows
 from jaxik.kinematics import Kinematics
-from jaxik.limits.box import Box, from_box, to_box
+from jaxik.limits.box import Box, to_box
 from jaxik.linalg import solve_positive
-from jaxik.manifold import clamp, integrate
-from jaxik.problem import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, rows
+from jaxik.problem import Level
 from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
@@ -43,6 +42,7 @@ class State(NamedTuple):
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
         small step does; nothing is left to do.
       iterations (): steps taken, without the first evaluation and the polishing step.
+      before (): of these, those that came before this state's first.
     """
 
     q: jax.Array
@@ -56,6 +56,7 @@ class State(NamedTuple):
     stationary: jax.Array
     ended: jax.Array
     iterations: jax.Array
+    before: jax.Array
 
 
 class Trial(NamedTuple):
@@ -82,10 +83,12 @@ class Step(NamedTuple):
     convex: jax.Array
 
 
-def start_gauss_newton(prepared: Prepared, q: jax.Array, errors: Any, damping: jax.Array) -> State:
-    """Before the first step of Gauss-Newton from `q` (nq,)."""
-    shape, _ = jax.eval_shape(lambda: _slopes(prepared, evaluate(prepared, q)))
-    return _start(shape, q, errors, damping, jnp.int32(0))
+def start_gauss_newton(
+    prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, damping: jax.Array, level: Level
+) -> State:
+    """Before the first step of Gauss-Newton on a level from `q` (nq,), after some iterations on others."""
+    shape, _ = jax.eval_shape(lambda: _slopes(prepared, evaluate(prepared, q), level))
+    return _start(shape, q, errors, damping, iterations)
 
 
 def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array) -> State:
@@ -110,35 +113,36 @@ def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations
         stationary=no,
         ended=no,
         iterations=iterations,
+        before=iterations,
     )
 
 
-def gauss_newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
+def gauss_newton(prepared: Prepared, state: State, options: SolveOptions, level: Level) -> State:
     """One step on the model J'J; ends when the tasks are met and polished, or it crawls."""
     limits = limits_at(prepared, state.q)
     damping = jnp.where(state.met, least_damping(state.q.dtype), state.damping)
     proposed = _gauss_newton_step(prepared, state.model, limits, damping)
-    trial = _try(_slopes, prepared, state, limits, proposed)
+    trial = _try(_slopes, prepared, state, limits, proposed, level)
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
     decrease = state.cost - trial.cost
     good = accepted & (decrease > GOOD_RATIO * proposed.predicted)
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
     shrink = jnp.clip(trial.cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
     damping = damping * jnp.where(good, shrink, jnp.where(fair, 1.0, GROW))
-    moved = _moved(prepared, state, options, accepted, trial, proposed, damping)
-    slow = ~(proposed.predicted > CRAWL * state.cost) | (moved.iterations >= PATIENCE)
+    moved = _moved(prepared, state, options, accepted, trial, proposed, damping, level)
+    slow = ~(proposed.predicted > CRAWL * state.cost) | (moved.iterations >= moved.before + PATIENCE)
     # Where a residual without tolerance reaches zero, only the size of the steps tells.
     slow = slow | (moved.size <= step_tolerance(options, state.q.dtype))
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
 
 
-def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
+def newton(prepared: Prepared, state: State, options: SolveOptions, level: Level) -> State:
     """One step on the exact Hessian; ends where it is stationary as well."""
     first, polishing = jnp.isinf(state.cost), state.met
     limits = limits_at(prepared, state.q)
     damping = jnp.where(polishing, least_damping(state.q.dtype), state.damping)
     proposed = _newton_step(prepared, state.model, limits, damping)
-    trial = _try(_curves, prepared, state, limits, proposed)
+    trial = _try(_curves, prepared, state, limits, proposed, level)
     eps = jnp.finfo(trial.cost.dtype).eps
     unseen = proposed.convex & (jnp.abs(proposed.predicted) <= NOISE * eps * state.cost)
     lowered = proposed.convex & (trial.cost < state.cost) & (trial.met | ~polishing)
@@ -156,32 +160,30 @@ def newton(prepared: Prepared, state: State, options: SolveOptions) -> State:
     damping = jnp.where(
         good, SHRINK[0] * damping, jnp.where(accepted, damping, jnp.maximum(10 * damping, NEWTON_DAMPING))
     )
-    moved = _moved(prepared, state, options, accepted, trial, proposed, damping)
+    moved = _moved(prepared, state, options, accepted, trial, proposed, damping, level)
     size = jnp.where(undamped, moved.size, state.size)
     return moved._replace(stationary=stationary, ended=moved.ended | stationary, size=size)
 
 
-def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step) -> Trial:
+def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step, level: Level) -> Trial:
     """Evaluate the configuration that a step leads to."""
-    tangent = from_box(prepared.moving, limits, proposed.displacement)
-    reached = clamp(prepared.robot, integrate(prepared.robot.topology, state.q, tangent))
-    q = follow(prepared.robot, prepared.moving, reached)
+    q = reached(prepared, state.q, limits, proposed.displacement)
     kin = evaluate(prepared, q)
-    model, cost = expand(prepared, kin)
+    model, cost = expand(prepared, kin, level)
     found = errors(prepared, kin)
-    return Trial(q, model, cost, found, met(prepared, found, prepared.levels[0]))
+    return Trial(q, model, cost, found, met(prepared, found, level))
 
 
-def _slopes(prepared: Prepared, kin: Kinematics) -> tuple[Rows, jax.Array]:
+def _slopes(prepared: Prepared, kin: Kinematics, level: Level) -> tuple[Rows, jax.Array]:
     """The tasks to first order, on the box's coordinates, and their cost."""
-    model = rows(prepared, kin, prepared.levels[0])
+    model = rows(prepared, kin, level)
     jacobian = to_box(prepared.moving, limits_at(prepared, kin.q), model.jacobian)
     return Rows(model.residual, jacobian), 0.5 * jnp.sum(model.residual * model.residual)
 
 
-def _curves(prepared: Prepared, kin: Kinematics) -> tuple[Bowl, jax.Array]:
+def _curves(prepared: Prepared, kin: Kinematics, level: Level) -> tuple[Bowl, jax.Array]:
     """The cost to second order, on the box's coordinates."""
-    model, limits = bowl(prepared, kin, prepared.levels[0]), limits_at(prepared, kin.q)
+    model, limits = bowl(prepared, kin, level), limits_at(prepared, kin.q)
     gradient = to_box(prepared.moving, limits, model.gradient)
     hessian = to_box(prepared.moving, limits, to_box(prepared.moving, limits, model.hessian).T)
     return Bowl(model.cost, gradient, hessian), model.cost
@@ -195,12 +197,13 @@ def _moved(
     trial: Trial,
     proposed: Step,
     damping: jax.Array,
+    level: Level,
 ) -> State:
     """The next state: at the trial point where it is accepted, else where it was."""
     first, polishing = jnp.isinf(state.cost), state.met
     accepted = accepted & jnp.isfinite(trial.cost)
     iterations = state.iterations + jnp.where(first | polishing, 0, 1).astype(jnp.int32)
-    reached = jnp.where(accepted, trial.met & has_tolerances(prepared.problem, prepared.levels[0]), state.met)
+    fulfilled = jnp.where(accepted, trial.met & has_tolerances(prepared.problem, level), state.met)
 
     def better(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
@@ -214,11 +217,12 @@ def _moved(
         errors=better(trial.errors, state.errors),
         damping=jnp.where(first, state.damping, jnp.clip(damping, least_damping(state.cost.dtype), MAX_DAMPING)),
         size=jnp.where(first, jnp.inf, left * jnp.max(jnp.abs(proposed.displacement))),
-        met=reached,
+        met=fulfilled,
         crawling=state.crawling,
         stationary=state.stationary,
-        ended=polishing | ((iterations >= options.max_steps) & ~reached) | (first & ~accepted),
+        ended=polishing | ((iterations >= options.max_steps) & ~fulfilled) | (first & ~accepted),
         iterations=iterations,
+        before=state.before,
     )
 
 
@@ -236,13 +240,13 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
 
     Args:
       free (n,): coordinates that no bound holds.
-      minimise: free, fixed (n,) -> minimum over the free coordinates with the others displaced by `fixed`, and pivot.
+      minimise: free, fixed (n,) -> minimum over the free coordinates with the others displaced by `fixed`, None where
+        they are not, and pivot.
     """
-    nothing = jnp.zeros_like(limits.lower)
-    first, pivot = minimise(free, nothing)
+    first, pivot = minimise(free, None)
     inside = jnp.clip(first, limits.lower, limits.upper)
     crossing = free & (inside != first)
-    fixed = jnp.where(crossing, inside, nothing)
+    fixed = jnp.where(crossing, inside, 0)
     again, _ = minimise(free & ~crossing, fixed)
     return jnp.clip(again + fixed, limits.lower, limits.upper), pivot
 
@@ -253,8 +257,9 @@ def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: An
     scaled = jacobian * scale
     damping = damping * largest(jnp.sum(scaled * scaled, axis=0))
 
-    def minimise(free: jax.Array, fixed: jax.Array) -> tuple[jax.Array, jax.Array]:
-        inner, pivot = _damped_least_squares(jnp.where(free, scaled, 0), residual + jacobian @ fixed, damping)
+    def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
+        left = residual if fixed is None else residual + jacobian @ fixed
+        inner, pivot = _damped_least_squares(jnp.where(free, scaled, 0), left, damping)
         return scale * inner, pivot
 
     displacement, _ = _in_box(limits, not_held(limits, residual @ jacobian), minimise)
@@ -281,12 +286,13 @@ def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> 
     eye = jnp.eye(scale.shape[0], dtype=scale.dtype)
     damping = damping * largest(jnp.max(jnp.abs(scaled), axis=0))
 
-    def minimise(free: jax.Array, fixed: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         matrix = jnp.where(free[:, None] & free[None, :], scaled + damping * eye, eye)
-        right = jnp.where(free, -scale * (gradient + curvature @ fixed), 0)
+        left = gradient if fixed is None else gradient + curvature @ fixed
+        right = jnp.where(free, -scale * left, 0)
         inner, pivot = solve_positive(matrix, right)
         return scale * inner, pivot
 
     displacement, pivot = _in_box(limits, not_held(limits, gradient), minimise)
-    predicted = -gradient @ displacement - 0.5 * (displacement @ (curvature @ displacement))
+    predicted = -(displacement @ (gradient + 0.5 * (curvature @ displacement)))
     return Step(displacement, predicted, pivot > 0)

@@ -5,15 +5,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik.evaluation import Prepared
 from jaxik.limits.box import Box, box, coordinate_range
-from jaxik.problem import Prepared
 
 # A predicted decrease below this many roundings of the cost cannot be seen in it.
 NOISE = 64
 
 
 def limits_at(prepared: Prepared, q: jax.Array) -> Box:
-    return box(prepared.robot, prepared.moving, q, prepared.problem.dof_mask)
+    return box(prepared.robot, prepared.moving, q, prepared.dof_mask)
 
 
 def step_scale(prepared: Prepared) -> jax.Array:

@@ -6,10 +6,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
 from jaxik.errors import JaxikError
 from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.tasks.arguments import option
 
 TRACED = 100  # steps: as many as `solve` takes by default
 
@@ -41,21 +41,11 @@ class SolveOptions:
         tolerance = self.step_tolerance
         set_fields(
             self,
-            max_steps=_option("max_steps", self.max_steps, jnp.int32),
-            initial_damping=_option("initial_damping", self.initial_damping, float),
-            step_tolerance=None if tolerance is None else _option("step_tolerance", tolerance, float),
+            max_steps=option("max_steps", self.max_steps, jnp.int32),
+            initial_damping=option("initial_damping", self.initial_damping, float),
+            step_tolerance=None if tolerance is None else option("step_tolerance", tolerance, float),
             trace=_traced_steps(self.trace),
         )
-
-
-def _option(name: str, value: Any, dtype: Any) -> jax.Array:
-    try:
-        array = jnp.asarray(value, dtype)
-    except (TypeError, ValueError):
-        raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
-    if not isinstance(array, Tracer) and not (array >= 0).all():
-        raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
-    return array
 
 
 def _traced_steps(value: Any) -> int:

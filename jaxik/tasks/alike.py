@@ -61,6 +61,15 @@ def side_by_side(function: Callable[..., Any], group: Group, kin: Kinematics, *o
     return jax.vmap(of_one)(stacked, slots, others)
 
 
+def of_each(function: Callable[..., Any], tasks: dict[str, Task], kin: Kinematics) -> dict[str, Any]:
+    """A function of a task and an evaluated configuration applied to each, those that are alike side by side."""
+    found: dict[str, Any] = {}
+    for group in groups(tasks):
+        stacked = side_by_side(function, group, kin)
+        found |= {name: jax.tree.map(lambda x, i=i: x[i], stacked) for i, name in enumerate(group.names)}
+    return found
+
+
 def _seats(task: Task) -> tuple[str, ...]:
     """Names of the static fields of a task that hold a frame."""
     return tuple(name for name, value in vars(task).items() if isinstance(value, Frame))

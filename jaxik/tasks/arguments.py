@@ -105,10 +105,25 @@ def mask(value: Any) -> Any:
     return value
 
 
+def priority(value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise JaxikError(f"priority is an int, 0 the highest, not {value!r}")
+
+
 def set_common(task: Any) -> None:
     """Check and set what every task has: gain, LM damping, tolerance and priority."""
-    if not isinstance(task.priority, int) or isinstance(task.priority, bool) or task.priority < 0:
-        raise JaxikError(f"priority is an int, 0 the highest, not {task.priority!r}")
+    priority(task.priority)
     set_fields(task, gain=number("gain", task.gain), lm_damping=number("lm_damping", task.lm_damping))
     if task.tolerance is not None:
         set_fields(task, tolerance=number("tolerance", task.tolerance))
+
+
+def option(name: str, value: Any, dtype: Any) -> jax.Array:
+    """A number of a solver's, or an array of them (*batch,), that is not negative."""
+    try:
+        array = jnp.asarray(value, dtype)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
+    if not isinstance(array, Tracer) and not (array >= 0).all():
+        raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
+    return array

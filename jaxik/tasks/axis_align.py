@@ -69,7 +69,15 @@ class AxisAlignTask(Task):
         return (self.frame,)
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return lie.normalized(self.axis) - kin.transform(self.frame).rotation.T @ lie.normalized(self.target)
+        return lie.normalized(self.axis) - self._direction(kin)
+
+    def attainable(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """The residual across the target, along which the target does not change."""
+        return lie.across(self.residual(robot, kin), self._direction(kin))
+
+    def _direction(self, kin: Kinematics) -> jax.Array:
+        """The target in the frame's axes."""
+        return kin.transform(self.frame).rotation.T @ lie.normalized(self.target)
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         turned = -kin.transform(self.frame).rotation.T @ lie.skew(lie.normalized(self.target))

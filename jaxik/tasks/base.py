@@ -5,15 +5,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlie
 
-from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics, forward
-from jaxik.lie import Transform, skew
 from jaxik.manifold import integrate
 from jaxik.robot.model import Robot
-from jaxik.robot.plan import Plan
 from jaxik.robot.topology import Frame
+from jaxik.tasks.dependence import Displaced, looked_at
 from jaxik.tasks.objective import Objective, task_objective
 
 
@@ -22,7 +19,8 @@ class Task:
 
     A task is a frozen pytree (`jaxik.pytree`): frames, priority and which rows exist are static fields; targets,
     costs, gains and masks are leaves, declared with the number of axes that one element has (`jaxik.leaf(rank=...)`),
-    and may be batched and differentiated. A new task needs `frames` and `residual`; it may override everything else.
+    and may be batched and differentiated. A new task needs `frames` and `residual`, and may override everything else.
+    One that reads `kin.q` says in `dofs` how much of it.
 
     Attributes:
       frames, subtrees: frames, and root bodies of centres of mass by index or name, that `residual` looks at; static.
@@ -51,6 +49,15 @@ class Task:
     def subtrees(self) -> tuple[int | str, ...]:
         return ()
 
+    def dofs(self, robot: Robot) -> tuple[int, ...] | None:
+        """The degrees of freedom that `residual` reads through `kin.q`; static; None where that is unknown: all.
+
+        What is neither read nor moves a frame or subtree of some task has no coordinate: `solve` leaves it as it is,
+        and spends nothing on it. Only a residual that reads `kin.q` is asked. The answer is for the `residual` of the
+        same class or of one above it: a class that writes its own residual writes this as well, or all is read.
+        """
+        return None
+
     def check(self, robot: Robot) -> None:
         """Say on the host what of the task does not fit `robot`; `Problem` calls it. Extend it with `super().check`.
 
@@ -69,6 +76,14 @@ class Task:
     def jacobian(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual's derivative along `integrate(q, dq)`: the residual's pytree with one more axis nv."""
         return default_jacobian(self, robot, kin)
+
+    def attainable(self, robot: Robot, kin: Kinematics) -> Any:
+        """What a step can remove of the residual: all of it, but for residuals that leave a surface as they shrink.
+
+        As a constraint, the task asks a step for that: between unit vectors no motion makes up the way through the
+        sphere.
+        """
+        return self.residual(robot, kin)
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> Any:
         """The Jacobian that a differential-IK step acts on: the residual's derivative, but for rows on the motion.
@@ -118,88 +133,10 @@ class Task:
         return self.tolerance
 
 
-class _Displaced:
-    """A configuration in which what a residual looks at is displaced a little; notes what that is.
-
-    Displacements are twists of frames (6,) in world axes at the frame's origin, shifts of centres of mass (3,), and
-    tangents (nv,); right to first order, which is all that a derivative at zero needs.
-    """
-
-    def __init__(self, kin: Kinematics, displacement: dict[Any, jax.Array]) -> None:
-        self._kin = kin
-        self._displacement = displacement
-        self.used: list[Any] = []
-
-    def _moved_by(self, key: Any) -> jax.Array | None:
-        if key not in self.used:
-            self.used.append(key)
-        return self._displacement.get(key)
-
-    @property
-    def plan(self) -> Plan:
-        return self._kin.plan
-
-    @property
-    def nv(self) -> int:
-        return self._kin.nv
-
-    @property
-    def q(self) -> jax.Array:
-        dq = self._moved_by("q")
-        return self._kin.q if dq is None else integrate(self.plan.topology, self._kin.q, dq)
-
-    def transform(self, frame: Frame) -> Transform:
-        pose = self._kin.transform(frame)
-        twist = self._moved_by(frame)
-        if twist is None:
-            return pose
-        return Transform(pose.rotation + skew(twist[3:]) @ pose.rotation, pose.position + twist[:3])
-
-    def pose(self, frame: Frame) -> jaxlie.SE3:
-        return self.transform(frame).to_se3()
-
-    def center_of_mass(self, root: int) -> jax.Array:
-        shift = self._moved_by(root)
-        center = self._kin.center_of_mass(root)
-        return center if shift is None else center + shift
-
-    def __getattr__(self, name: str) -> Any:
-        raise JaxikError(
-            f"a residual that looks at kin.{name} has to define its own jacobian(robot, kin): derivatives are taken "
-            "with respect to kin.q, kin.pose, kin.transform and kin.center_of_mass"
-        )
-
-
-def looked_at(task: Task, robot: Robot, kin: Kinematics) -> list[Any]:
-    """What the residual depends on: frames, roots of subtrees, "q"."""
-    probe = _Displaced(kin, {})
-    jax.eval_shape(lambda: task.residual(robot, probe))  # type: ignore[arg-type]
-    return probe.used
-
-
-class _Watched:
-    """A configuration that notes which of its attributes are asked for."""
-
-    def __init__(self, kin: Kinematics) -> None:
-        self._kin = kin
-        self.names: set[str] = set()
-
-    def __getattr__(self, name: str) -> Any:
-        self.names.add(name)
-        return getattr(self._kin, name)
-
-
-def reads_configuration(task: Task, robot: Robot, kin: Kinematics) -> bool:
-    """Whether the residual looks at `kin.q` itself: then it may depend on what moves none of its frames."""
-    watched = _Watched(kin)
-    jax.eval_shape(lambda: task.residual(robot, watched))  # type: ignore[arg-type]
-    return "q" in watched.names
-
-
 def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
     """Differentiate the residual with respect to the displacement of each thing that it looks at."""
     return {
-        key: jax.jacfwd(lambda x, key=key: task.residual(robot, _Displaced(kin, {key: x})))(  # type: ignore[arg-type]
+        key: jax.jacfwd(lambda x, key=key: task.residual(robot, Displaced(kin, {key: x})))(  # type: ignore[arg-type]
             jnp.zeros(_size(kin, key), kin.q.dtype)
         )
         for key in looked_at(task, robot, kin)
@@ -270,7 +207,7 @@ def default_curvature(
     places = dict(zip(sizes, itertools.pairwise(ends), strict=True))
 
     def force(x: jax.Array) -> jax.Array:
-        there: Any = _Displaced(kin, {key: x[start:end] for key, (start, end) in places.items()})
+        there: Any = Displaced(kin, {key: x[start:end] for key, (start, end) in places.items()})
         slopes = task.slopes(robot, there)
         return jnp.concatenate([_pulled(slopes[key], pull, size) for key, size in sizes.items()])
 

@@ -77,12 +77,15 @@ class JointCouplingTask(Task):
             if kind not in (JointType.HINGE, JointType.SLIDE):
                 raise JaxikError(f"joint {name!r} is a {kind.name.lower()} joint: couplings are of hinges and slides")
 
+    def dofs(self, robot: Robot) -> tuple[int, ...]:
+        return tuple(robot.v_indices(name)[0] for name in self.joints)
+
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         coordinates = arrange(kin.q, [robot.q_indices(name)[0] for name in self.joints])
         return (jnp.sum(self.ratios * coordinates) - self.target)[None]
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        place = {robot.v_indices(name)[0]: i for i, name in enumerate(self.joints)}
+        place = {dof: i for i, dof in enumerate(self.dofs(robot))}
         return arrange(self.ratios, [place.get(dof, NOTHING) for dof in range(robot.nv)]).astype(kin.q.dtype)[None]
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:

@@ -69,6 +69,13 @@ class EqualityConstraintTask(Task):
     def frames(self) -> tuple[Frame, ...]:
         return tuple(dict.fromkeys(frame for equality in self.equalities for frame in equality.frames))
 
+    def dofs(self, robot: Robot) -> tuple[int, ...]:
+        """Those of coupled joints and of tendons along joints; the other constraints look at frames."""
+        joints, tendons = robot.topology.joints, robot.topology.tendons
+        read = [j for e in self.equalities if e.kind == "joint" for j in e.members]
+        read += [j for e in self.equalities if e.kind == "tendon" for t in e.members for j in tendons[t].joints]
+        return tuple(joints[j].v_index for j in dict.fromkeys(read))
+
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return jnp.concatenate([_ROWS[equality.kind](equality, robot, kin) for equality in self.equalities])
 

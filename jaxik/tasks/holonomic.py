@@ -40,6 +40,7 @@ class LinearHolonomicTask(Task):
     lm_damping: Any = leaf(0, default=0.0)
     tolerance: Any = leaf(0, default=None)
     priority: int = static(default=0)
+    unit = "rad or m"
 
     def __post_init__(self) -> None:
         arguments.set_common(self)

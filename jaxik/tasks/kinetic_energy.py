@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.dynamics import mass_matrix
-from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
@@ -33,8 +32,7 @@ class KineticEnergyTask(VelocityTask):
     priority: int = static(default=0)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.priority, int):
-            raise JaxikError(f"priority is an int, 0 the highest, not {self.priority!r}")
+        arguments.priority(self.priority)
         set_fields(self, cost=arguments.number("cost", self.cost))
 
     @property

@@ -76,6 +76,11 @@ class LookAtTask(Task):
         direction, _ = self._direction(kin)
         return lie.normalized(self.axis) - direction
 
+    def attainable(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """The residual across the line of sight, along which the direction does not change."""
+        direction, _ = self._direction(kin)
+        return lie.across(self.residual(robot, kin), direction)
+
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         pose = kin.transform(self.frame)
         _, derivative = self._direction(kin)

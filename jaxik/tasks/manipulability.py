@@ -25,8 +25,9 @@ class ManipulabilityTask(Task):
     """Bring the manipulability `sqrt(det J J')` of `frame` (Yoshikawa 1985) to `target`, the residual (1,) to zero.
 
     J are the rows of the frame's Jacobian that `mask` leaves, over all degrees of freedom that move it: hinges, slides,
-    balls and free joints alike, rates in rad/s and m/s. A target above what the robot reaches maximises it. Its
-    derivative is bounded, and taken as zero at singularities, where it has a kink.
+    balls and free joints alike, rates in rad/s and m/s. As a product of such rows it is given as a plain number. A
+    target above what the robot reaches maximises it. Its derivative is bounded, and taken as zero at singularities,
+    where it has a kink.
 
     Args:
       frame: the frame, from `robot.frame(name)`.
@@ -52,6 +53,7 @@ class ManipulabilityTask(Task):
     tolerance: Any = leaf(0, default=None)
     priority: int = static(default=0)
     axes: str = static(default="frame")
+    unit = "1"
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)

@@ -13,6 +13,7 @@ from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
+from jaxik.tasks.objective import Objective, cast
 from jaxik.tasks.tangent import Turns, bending, free_rates, turns, with_blocks
 
 
@@ -72,11 +73,14 @@ class PostureTask(Task):
                 f"not {self.cost.shape}"
             )
 
+    def dofs(self, robot: Robot) -> tuple[int, ...]:
+        left_out = () if self.free_joints else free_rates(robot.topology)
+        return tuple(dof for dof in range(robot.nv) if dof not in left_out)
+
     def _rows(self, robot: Robot, kin: Kinematics) -> jax.Array:
         """1 for the rows that count (nv,), 0 for those of free joints that do not."""
-        rows = np.ones(robot.nv)
-        if not self.free_joints:
-            rows[free_rates(robot.topology)] = 0
+        rows = np.zeros(robot.nv)
+        rows[list(self.dofs(robot))] = 1
         return jnp.asarray(rows, kin.q.dtype)
 
     def _turns(self, robot: Robot, kin: Kinematics) -> Turns:
@@ -91,6 +95,17 @@ class PostureTask(Task):
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
+
+    def objective(self, robot: Robot, kin: Kinematics) -> Objective:
+        """As of every task; without balls on the diagonal alone: products of all rows would be most of a step."""
+        # Of a type derived from it the rows may be others.
+        if type(self) is not PostureTask or self._turns(robot, kin).places:
+            return super().objective(robot, kin)
+        task = cast(self, kin.q.dtype)
+        weights = task.weights() * task._rows(robot, kin)
+        wanted = -task.gain * weights * task.residual(robot, kin)
+        damping = task.lm_damping * (wanted @ wanted)
+        return Objective(jnp.diag(weights * weights + damping), -weights * wanted)
 
     def curvature(
         self, robot: Robot, kin: Kinematics, pull: jax.Array

@@ -88,8 +88,7 @@ class VelocityTask:
 
 def set_velocity_fields(task: Any) -> None:
     """Check and set what the tasks on each degree of freedom have: cost, free_joints and priority."""
-    if not isinstance(task.priority, int):
-        raise JaxikError(f"priority is an int, 0 the highest, not {task.priority!r}")
+    arguments.priority(task.priority)
     if not isinstance(task.free_joints, bool):
         raise JaxikError(f"free_joints is True or False, not {task.free_joints!r}")
     set_fields(task, cost=arguments.number("cost", task.cost))

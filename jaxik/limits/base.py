@@ -1,0 +1,115 @@
+"""The limit contract: what the displacement of one differential-IK step may be."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.errors import JaxikError
+from jaxik.kinematics import Kinematics
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Frame
+from jaxik.tasks import arguments
+from jaxik.tasks.base import Task
+from jaxik.tasks.velocity import Motion
+
+# A row none of whose entries is above so many roundings is none.
+ROUNDINGS = 64
+
+Bounds = tuple[jax.Array, jax.Array]
+Rows = tuple[jax.Array, jax.Array]
+
+
+class Limit:
+    """A bound on the displacement dq = velocity * dt (nv,) of one step, written for one element.
+
+    A limit is a frozen pytree like a task: frames, joints and which rows exist are static, and bounds, gains and
+    margins are leaves. The robot is the problem's, with its own joint limits; `merged_bounds` and `merged_rows` cast
+    it and the limits to the configuration's dtype. A new limit needs `bounds` or `rows`.
+
+    Differential IK uses `bounds` and `rows`; `solve` uses `narrowed` and `distances`.
+
+    Attributes:
+      frames: what `rows` looks at; static.
+      of_motion: whether it limits how fast to move, and not where to, so that `solve` has no use for it.
+    """
+
+    of_motion = False
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return ()
+
+    def check(self, robot: Robot) -> None:
+        """Say on the host what of the limit does not fit `robot`; `Problem` calls it. Extend it with `super().check`.
+
+        Raises:
+          JaxikError: for a frame or a joint of another robot, or a wrong shape.
+        """
+        for frame in self.frames:
+            robot.frame(frame)
+
+    def narrowed(self, robot: Robot) -> Robot:
+        """The robot with the joint limits that a configuration to be solved for has to keep: by default its own."""
+        return robot
+
+    def distances(self) -> tuple[Task, ...]:
+        """Tasks whose residuals () a configuration to be solved for must not let become negative."""
+        return ()
+
+    def bounds(self, robot: Robot, kin: Kinematics, motion: Motion) -> Bounds | None:
+        """Lower and upper bound (nv,) of the displacement, infinite where there is none; None: there never is one."""
+        return None
+
+    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
+        """G (k, nv) and h (k,) with `G dq <= h`, k static; h < 0 where the limit is violated; None: no rows."""
+        return None
+
+    def least(
+        self, robot: Robot, kin: Kinematics, motion: Motion, directions: jax.Array
+    ) -> tuple[jax.Array, jax.Array] | None:
+        """How far down the limit's own rows let each direction . dq go: for rows that bound what no box bounds.
+
+        Args:
+          directions (k, nv).
+
+        Returns:
+          The minima (k,), zero or below, of the part of the directions that the rows bound, and the other part
+          (k, nv); None for a limit whose rows bound no part from below.
+        """
+        return None
+
+
+def share(value: Any) -> jax.Array:
+    """The gain of a limit: the share of the distance to it that one step may use."""
+    gain = arguments.array("gain", value)
+    if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
+        raise JaxikError(f"gain is in (0, 1], not {value}")
+    return gain
+
+
+def without_noise(matrix: jax.Array) -> jax.Array:
+    """Rows (k, n) on a displacement, zero where they are the rounding of zero: scaled up, noise would be a demand.
+
+    Entries are metres and radians for each metre and radian, and so about 1 or lengths of the robot.
+    """
+    eps = jnp.finfo(matrix.dtype).eps
+    noise = ROUNDINGS * eps * jnp.maximum(jnp.max(jnp.abs(matrix), initial=0), 1)
+    return jnp.where(jnp.max(jnp.abs(matrix), axis=-1, keepdims=True, initial=0) <= noise, 0, matrix)
+
+
+def times(factor: Any, distance: jax.Array) -> jax.Array:
+    """factor * distance; an infinite distance stays what it is, and has finite derivatives."""
+    finite = jnp.isfinite(distance)
+    return jnp.where(finite, factor * jnp.where(finite, distance, 0), distance)
+
+
+def lowest(directions: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
+    """Minima (k,) of directions (k, n) over a box (n,), with finite derivatives where the box is infinite."""
+    end = jnp.where(directions > 0, lower, upper)
+    counts = directions != 0
+    finite = counts & jnp.isfinite(end)
+    minima = jnp.sum(directions * jnp.where(finite, end, 0), axis=1)
+    return jnp.where(jnp.any(counts & ~finite, axis=1), -jnp.inf, minima)

@@ -1,0 +1,104 @@
+"""Keep a frame on one side of a plane."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxik import lie
+from jaxik.errors import JaxikError
+from jaxik.kinematics import Kinematics
+from jaxik.limits.base import Limit, Rows, share, times
+from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.model import Robot
+from jaxik.robot.topology import Frame
+from jaxik.tasks import arguments
+from jaxik.tasks.base import Task
+from jaxik.tasks.velocity import Motion
+
+
+@pytree
+class SignedDistance(Task):
+    """How far a frame is from a plane: the residual () [m] is `offset - n . p`, negative behind the plane.
+
+    Args:
+      frame: the frame.
+      normal: of the plane (*batch, 3), in world axes, of any length.
+      offset: of the plane along the normal (*batch,) [m].
+    """
+
+    frame: Frame = static()
+    normal: Any = leaf(1)
+    offset: Any = leaf(0)
+    unit = "m"
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return (self.frame,)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        reached = lie.normalized(self.normal) @ kin.transform(self.frame).position
+        none = self.offset == jnp.inf
+        # Where there is no plane it is a metre away, wherever the frame is.
+        return jnp.where(none, 1, jnp.where(none, 0, self.offset) - reached)
+
+    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+        slope = jnp.pad(-lie.normalized(self.normal), (0, 3))
+        return {self.frame: jnp.where(self.offset == jnp.inf, 0, slope)}
+
+    def curvature(
+        self, robot: Robot, kin: Kinematics, pull: jax.Array
+    ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
+        return {self.frame: pull * self.slopes(robot, kin)[self.frame]}, None
+
+
+@pytree
+class PositionLimit(Limit):
+    """Keep a frame's origin p in the half space `n . p <= offset`.
+
+    One step of differential IK has the row `n' J_p dq <= gain * (offset - n . p)`.
+
+    Args:
+      frame: the frame, from `robot.frame(name)`.
+      normal: n (*batch, 3), in world axes, pointing out of the half space; its length does not matter.
+      offset: distance (*batch,) [m] of the plane from the world's origin along the normal; infinite for none.
+      gain: the share of the distance to the plane that one step may use (*batch,).
+
+    Raises:
+      JaxikError: for a wrong type or shape, a zero normal, an offset that is NaN or a gain outside (0, 1]; in
+        `Problem`, for a frame of another robot.
+    """
+
+    frame: Frame = static()
+    normal: Any = leaf(1)
+    offset: Any = leaf(0)
+    gain: Any = leaf(0, default=0.95)
+
+    def __post_init__(self) -> None:
+        arguments.frame("frame", self.frame)
+        offset = arguments.array("offset", self.offset)
+        if not isinstance(offset, Tracer) and np.isnan(offset).any():
+            raise JaxikError(f"offset is a distance [m] along the normal, not {self.offset}")
+        set_fields(self, normal=arguments.direction("normal", self.normal), offset=offset, gain=share(self.gain))
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return (self.frame,)
+
+    @property
+    def task(self) -> SignedDistance:
+        """The distance with its Jacobian and curvature."""
+        return SignedDistance(self.frame, self.normal, self.offset)
+
+    def distances(self) -> tuple[Task, ...]:
+        return (self.task,)
+
+    def distance(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """Distance () [m] of the frame from the plane, negative outside the half space."""
+        return jnp.where(self.offset == jnp.inf, jnp.inf, self.task.residual(robot, kin))
+
+    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
+        distance = self.distance(robot, kin)
+        return -self.task.jacobian(robot, kin)[None], times(self.gain, distance)[None]

@@ -1,0 +1,31 @@
+"""Minimise a program by the shortest way there is for it."""
+
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.quadratic.box import projected
+from jaxik.quadratic.minimise import minimise as minimise_any
+from jaxik.quadratic.options import QPOptions, max_iterations, tolerance
+from jaxik.quadratic.program import ActiveSet, Program, QPSolution
+from jaxik.status import Status
+
+
+def minimise(program: Program, start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
+    """Minimise one convex quadratic program: a function of one element, for `lanes` and `vmap`.
+
+    Bounds alone take projected Newton steps; rows and equalities, and what has no minimum, the dual active-set method
+    of `minimise.minimise`, with the same arguments and answers.
+    """
+    if program.G is not None or program.A is not None:
+        return minimise_any(program, start, options)
+    short = minimise_in_box(program, start, options)
+    solved = (short.status == Status.CONVERGED) & jnp.all(program.lower <= program.upper)
+    return lax.cond(solved, lambda: short, lambda: minimise_any(program, start, options))
+
+
+def minimise_in_box(program: Program, start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
+    """The same for a program of bounds alone, which do not cross, that has a minimum."""
+    options = QPOptions() if options is None else options
+    program = program._replace(H=0.5 * (program.H + program.H.T))
+    limit = max_iterations(options, program.c.shape[0])
+    return projected(program, start, limit, tolerance(options, program.c.dtype))

@@ -1,0 +1,57 @@
+"""One step for tasks of several priorities: a quadratic program each, the lower in what the higher leave free."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.linearization import Linearization, Wanted
+from jaxik.quadratic import ActiveSet, Program, QPOptions, QPSolution, minimise, minimise_in_box
+from jaxik.status import Status
+
+
+class Descent(NamedTuple):
+    """What the levels agree on.
+
+    Attributes:
+      displacement (nv,): of no use where the status is INFEASIBLE or NONFINITE.
+      status (): of `Status`.
+      first: the program of the highest level.
+    """
+
+    displacement: jax.Array
+    status: jax.Array
+    first: QPSolution
+
+
+def descend(model: Linearization, start: ActiveSet | None, options: QPOptions | None) -> Descent:
+    """Minimise the objective of each level over what limits, constraints and the levels above it leave.
+
+    A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes; rows
+    that are repeated or not independent are normal for the program.
+    """
+    program = Program(model.H, model.c, model.lower, model.upper, model.G, model.h, model.A, model.b)
+    # Squares of residuals have a minimum, whatever their curvature: in a box there is nothing else to look for.
+    within = program.G is None and program.A is None
+    first = (minimise_in_box if within else minimise)(program, start, options)
+    x, status, active = first.x, first.status, first.active
+    for objective, above in zip(model.objectives[1:], model.wanted, strict=False):
+        program = _keeping(program, above, x)._replace(H=objective.H, c=objective.c)
+        found = minimise(program, active, options)
+        good = (status == Status.CONVERGED) & (found.status == Status.CONVERGED)
+        x, active = (
+            jnp.where(good, found.x, x),
+            jax.tree.map(lambda n, o, g=good: jnp.where(g, n, o), found.active, active),
+        )
+        # The displacement so far keeps all constraints: if one is not found that does, rounding is to blame.
+        failed = jnp.where(found.status == Status.INFEASIBLE, Status.TIMEOUT, found.status)
+        status = jnp.where(status == Status.CONVERGED, failed, status)
+    return Descent(x, status.astype(jnp.int32), first)
+
+
+def _keeping(program: Program, above: Wanted, x: jax.Array) -> Program:
+    """The program with what a level above wanted held where `x` has it."""
+    matrix, right = above.matrix, above.matrix @ x
+    if program.A is not None and program.b is not None:
+        matrix, right = jnp.concatenate([program.A, matrix]), jnp.concatenate([program.b, right])
+    return program._replace(A=matrix, b=right)

@@ -1,0 +1,245 @@
+"""Constraints, and limits that keep a distance, in `solve`: held to 1e-9, with the tasks at their best within them.
+
+Oracles: C MuJoCo's own residuals of equality constraints, and the conditions of a minimum by finite differences of what
+the robot's kinematics say, none of which the solver computes.
+"""
+
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+
+import jaxik
+from jaxik.robot.model import Robot
+
+# A four-bar linkage, closed by a connect, with a hinge of its own at the tool.
+FOUR_BAR = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body name="left" pos="0 0 0">
+      <joint name="crank" axis="0 1 0" range="-3 3" limited="true"/>
+      <geom size=".01" mass="1"/>
+      <body name="coupler" pos="0 0 .3">
+        <joint name="knee" axis="0 1 0" range="-3 3" limited="true"/>
+        <geom size=".01" mass="1"/>
+        <body name="tool" pos=".4 0 .1">
+          <joint name="wrist" axis="0 1 0" range="-2 2" limited="true"/>
+          <geom size=".01" mass="1"/>
+          <site name="tip" pos=".1 0 0"/>
+        </body>
+      </body>
+    </body>
+    <body name="right" pos=".4 0 0">
+      <joint name="rocker" axis="0 1 0" range="-3 3" limited="true"/>
+      <geom size=".01" mass="1"/>
+    </body>
+  </worldbody>
+  <equality><connect name="loop" body1="coupler" body2="right" anchor=".4 0 0"/></equality>
+</mujoco>
+"""
+COUNT = 24
+FEASIBLE = 1e-9
+
+
+@cache
+def four_bar() -> Robot:
+    return jaxik.load_robot(FOUR_BAR)
+
+
+@cache
+def panda() -> Robot:
+    return jaxik.load_robot("panda")
+
+
+def closure_by_mujoco(qs: Any) -> np.ndarray:
+    """Largest residual of the loop, by C MuJoCo."""
+    model = mujoco.MjModel.from_xml_string(FOUR_BAR)
+    data, worst = mujoco.MjData(model), []
+    for q in np.asarray(qs):
+        data.qpos[:] = q
+        mujoco.mj_fwdPosition(model, data)
+        worst.append(np.abs(data.efc_pos[: data.ne]).max())
+    return np.asarray(worst)
+
+
+def slope(function: Any, robot: Robot, q: np.ndarray, step: float = 1e-6) -> np.ndarray:
+    """Central differences (m, nv) of a function of a configuration along `integrate`; all points in one call."""
+    moves = step * np.concatenate([np.eye(robot.nv), -np.eye(robot.nv)])
+    values = np.asarray(function(robot.integrate(np.broadcast_to(q, (2 * robot.nv, robot.nq)), moves)))
+    return (values[: robot.nv] - values[robot.nv :]).T / (2 * step)
+
+
+def out_of_balance(gradient: np.ndarray, equalities: np.ndarray, outward: np.ndarray) -> float:
+    """What is left of a gradient (n,) that equalities (m, n) and active inequalities (k, n) could balance."""
+    columns = np.concatenate([equalities, -equalities, outward]).T
+    return float(nnls(columns, -gradient)[1])
+
+
+def bounds_at(robot: Robot, q: np.ndarray) -> np.ndarray:
+    """Outward normals (k, nv) of the joint limits that a configuration of hinges is on."""
+    eye, lower, upper = np.eye(robot.nv), np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
+    return np.concatenate([eye[q >= upper - 1e-9], -eye[q <= lower + 1e-9]])
+
+
+@pytest.fixture(scope="module")
+def closed_loop() -> tuple[Any, Any, jaxik.Solution]:
+    """Solutions for tips that the linkage reaches (the first half) and tips out of its reach."""
+    robot, tip = four_bar(), four_bar().frame("tip")
+    rng = np.random.default_rng(0)
+    starts = rng.uniform(-0.6, 0.6, (COUNT, robot.nq))
+
+    @partial(jax.jit, static_argnums=0)
+    def solved(orientation: Any, starts: Any, target: Any) -> jaxik.Solution:
+        return jaxik.solve(
+            jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target, orientation_cost=orientation)}), starts
+        )
+
+    away = jnp.asarray(robot.frame_pose(starts, tip).translation())
+    closed = solved(None, starts, away).q  # wherever the loop is closed nearby
+    target = robot.frame_pose(closed, tip).translation() + np.where(np.arange(COUNT) < COUNT // 2, 0.0, 0.5)[:, None]
+    return starts, target, solved(None, starts, target)
+
+
+def test_closed_loops_hold_by_mujocos_own_measure(closed_loop: Any) -> None:
+    _, _, solution = closed_loop
+    assert (closure_by_mujoco(solution.q) <= FEASIBLE).all()
+    assert np.abs(np.asarray(solution.residuals["model"])).max() <= FEASIBLE
+
+
+def test_targets_that_the_loop_reaches_are_reached(closed_loop: Any) -> None:
+    _, _, solution = closed_loop
+    status = np.asarray(solution.status)
+    assert (status[: COUNT // 2] == jaxik.Status.CONVERGED).mean() >= 0.9
+    assert (status[COUNT // 2 :] == jaxik.Status.STALLED).mean() >= 0.9
+
+
+def test_out_of_reach_the_tip_is_as_near_as_the_loop_lets_it(closed_loop: Any) -> None:
+    _, target, solution = closed_loop
+    robot, tip = four_bar(), four_bar().frame("tip")
+    settled = np.flatnonzero(np.asarray(solution.status) == jaxik.Status.STALLED)
+    assert len(settled) >= COUNT // 3
+    one, other = robot.frame("coupler", kind="body"), robot.frame("right", kind="body")
+
+    def gap(q: Any) -> jax.Array:
+        return robot.frame_pose(q, one).apply(jnp.array([0.4, 0, 0])) - robot.frame_pose(q, other).translation()
+
+    for i in settled:
+        q = np.asarray(solution.q[i])
+        gradient = slope(
+            lambda q, i=i: 0.5 * jnp.sum((robot.frame_pose(q, tip).translation() - target[i]) ** 2, -1), robot, q
+        )
+        assert out_of_balance(np.ravel(gradient), slope(gap, robot, q), bounds_at(robot, q)) < 1e-7
+
+
+@pytest.fixture(scope="module")
+def below_a_plane() -> tuple[Any, Any, jaxik.Solution, jaxik.Solution]:
+    """The Panda's tip under a ceiling at 0.5 m, and without one; targets on both sides."""
+    robot, tip = panda(), panda().frame("tcp")
+    target = robot.frame_pose(robot.sample(jax.random.key(0), (COUNT,)), tip)
+    middle = 0.5 * (robot.limit_lower + robot.limit_upper)
+
+    def solved(limits: Any) -> jaxik.Solution:
+        return jaxik.solve(jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}, limits=limits), middle)
+
+    ceiling = jaxik.PositionLimit(tip, [0.0, 0.0, 2.0], 0.5)
+    return target, ceiling, solved((jaxik.ConfigurationLimit(), ceiling)), solved(None)
+
+
+def test_half_spaces_hold_exactly_whatever_is_asked(below_a_plane: Any) -> None:
+    _, _, solution, _ = below_a_plane
+    robot, tip = panda(), panda().frame("tcp")
+    height = np.asarray(robot.frame_pose(solution.q, tip).translation()[:, 2])
+    assert (height <= 0.5 + FEASIBLE).all()
+    assert robot.check_limits(solution.q).all()
+    assert (np.abs(height - 0.5) < 1e-6).sum() >= COUNT // 3  # some targets are above
+
+
+def test_half_spaces_that_are_not_in_the_way_cost_no_solution(below_a_plane: Any) -> None:
+    target, _, solution, free = below_a_plane
+    under = np.asarray(target.translation()[:, 2]) < 0.5
+    solved, without = (np.asarray(s.converged)[under] for s in (solution, free))
+    assert solved.sum() >= without.sum() - 1 and solved.sum() >= 5
+
+
+def test_against_a_half_space_the_tip_is_as_near_as_it_gets(below_a_plane: Any) -> None:
+    target, _, solution, _ = below_a_plane
+    robot, tip = panda(), panda().frame("tcp")
+    settled = np.flatnonzero(np.asarray(solution.status) == jaxik.Status.STALLED)
+    assert len(settled) >= COUNT // 3
+    for i in settled:
+        q, goal = np.asarray(solution.q[i]), jax.tree.map(lambda x, i=i: x[i], target)
+        gradient = slope(
+            lambda q, goal=goal: 0.5 * jnp.sum((robot.frame_pose(q, tip).inverse() @ goal).log() ** 2, -1), robot, q
+        )
+        height = slope(lambda q: robot.frame_pose(q, tip).translation()[:, 2:], robot, q)
+        on_it = float(robot.frame_pose(q, tip).translation()[2]) > 0.5 - 1e-9
+        outward = np.concatenate([height[: int(on_it)], bounds_at(robot, q)])
+        assert out_of_balance(np.ravel(gradient), np.zeros((0, robot.nv)), outward) < 1e-6
+
+
+def test_constraints_that_contradict_each_other_are_infeasible_and_as_near_as_possible() -> None:
+    robot, tip = panda(), panda().frame("tcp")
+    task = jaxik.PostureTask(robot.q_home)
+
+    def at(height: float) -> jaxik.FrameTask:
+        return jaxik.FrameTask(tip, jnp.array([0.4, 0.0, height]), orientation_cost=None)
+
+    asked = {"low": at(0.3), "high": at(0.5)}
+    solution = jaxik.solve(jaxik.Problem(robot, {"posture": task}, constraints=asked), robot.q_home[None])
+    assert np.asarray(solution.status).tolist() == [jaxik.Status.INFEASIBLE]
+    found = np.asarray(robot.frame_pose(solution.q[0], tip).translation())
+    np.testing.assert_allclose(found, [0.4, 0.0, 0.4], atol=1e-3)
+    with pytest.raises(jaxik.JaxikError, match="drop or relax a constraint"):
+        solution.check()
+
+
+def test_a_task_as_constraint_holds_whatever_its_cost_and_the_posture_gives_way() -> None:
+    robot, tip = panda(), panda().frame("tcp")
+    start = robot.sample(jax.random.key(3), (6,))
+    goal = robot.frame_pose(0.9 * start + 0.1 * robot.q_home, tip)
+
+    @jax.jit
+    def solved(cost: Any, start: Any) -> jaxik.Solution:
+        held = jaxik.FrameTask(tip, goal, position_cost=cost, orientation_cost=cost)
+        tasks = {"posture": jaxik.PostureTask(robot.q_home)}
+        return jaxik.solve(jaxik.Problem(robot, tasks, constraints={"tip": held}), start)
+
+    light, heavy = solved(1e-3, start), solved(1e3, start)
+    for solution in (light, heavy):
+        assert max(float(jnp.abs(x).max()) for x in jax.tree.leaves(solution.residuals["tip"])) <= FEASIBLE
+        assert float(jnp.abs(solution.residuals["posture"]).max()) > 0.1
+    np.testing.assert_array_equal(light.q, heavy.q)
+    assert solved._cache_size() == 1
+
+
+def test_elements_alone_are_solved_as_in_a_batch() -> None:
+    robot, tip = four_bar(), four_bar().frame("tip")
+    starts = np.random.default_rng(2).uniform(-0.5, 0.5, (3, robot.nq))
+    problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, jnp.array([0.5, 0.0, 0.3]), orientation_cost=None)})
+    together, alone = jaxik.solve(problem, starts), jax.vmap(lambda q: jaxik.solve(problem, q))(starts)
+    np.testing.assert_array_equal(together.q, alone.q)
+    single = jaxik.solve(problem, starts[0])
+    np.testing.assert_allclose(single.q, together.q[0], atol=1e-8)
+    assert int(single.status) == int(together.status[0])
+
+
+def test_planes_can_be_switched_off_and_moved_for_each_element() -> None:
+    robot, tip = panda(), panda().frame("tcp")
+    target = jnp.array([0.4, 0.0, 0.6])
+    offsets = jnp.array([0.5, jnp.inf, 0.7])
+    limits = (jaxik.ConfigurationLimit(), jaxik.PositionLimit(tip, [0.0, 0.0, 1.0], offsets))
+    mask = np.ones((3, robot.nv), bool)
+    mask[2, 6] = False
+    tasks = {"tip": jaxik.FrameTask(tip, target, orientation_cost=None)}
+    start = robot.q_home
+    solution = jaxik.solve(jaxik.Problem(robot, tasks, limits, dof_mask=mask), start)
+    assert np.asarray(solution.status).tolist() == [jaxik.Status.STALLED, *[jaxik.Status.CONVERGED] * 2]
+    height = np.asarray(robot.frame_pose(solution.q, tip).translation()[:, 2])
+    np.testing.assert_allclose(height, [0.5, 0.6, 0.6], atol=1e-4)
+    assert solution.q[2, 6] == start[6]

@@ -1,0 +1,137 @@
+"""Notebooks run from top to bottom, and the page for users of mink and pink names all that these have."""
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import mink
+import numpy as np
+import pink
+import pink.barriers
+import pink.exceptions
+import pink.limits
+import pink.tasks
+import pink.utils
+import pytest
+
+import jaxik
+from jaxik.step import Linearization
+
+FOLDER = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+PAGE = FOLDER / "from_mink_and_pink.ipynb"
+PEERS = (mink, pink, pink.tasks, pink.limits, pink.barriers, pink.exceptions, pink.utils)
+
+
+@dataclass
+class Notebook:
+    """The text of a notebook's cells, by kind."""
+
+    code: list[str] = field(default_factory=list)
+    markdown: list[str] = field(default_factory=list)
+    outputs: int = 0
+
+
+def read(path: Path) -> Notebook:
+    notebook = Notebook()
+    for cell in json.loads(path.read_text())["cells"]:
+        getattr(notebook, cell["cell_type"]).append("".join(cell["source"]))
+        notebook.outputs += len(cell.get("outputs", ())) + (cell.get("execution_count") is not None)
+    return notebook
+
+
+def run(notebook: Notebook, name: str) -> dict[str, Any]:
+    """Execute all cells but the line that installs; what they define."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(notebook.code):
+        lines = ["" if line.startswith("%pip") else line for line in cell.splitlines()]
+        exec(compile("\n".join(lines), f"{name}, code cell {number}", "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_of_a_notebook_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(read(path), path.name)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_starts_with_its_installation_and_is_stored_without_results(path: Path) -> None:
+    notebook = read(path)
+    first = notebook.code[0].splitlines()
+    assert len(first) == 1 and first[0].startswith("%pip install ")
+    assert not any("%pip" in cell for cell in notebook.code[1:])
+    assert notebook.outputs == 0
+
+
+def test_a_cell_that_fails_is_told_by_its_number() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        run(Notebook(code=["%pip install nothing\nx = 1", "y = x / 0"]), "a.ipynb")
+    assert raised.traceback[-1].path == "a.ipynb, code cell 1"
+
+
+def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Names of a module that a user may meet, but for submodules and what it only imports."""
+    family = module.__name__.split(".")[0]
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", family).split(".")[0] == family
+        if own and not name.startswith("_") and not inspect.ismodule(value):
+            yield name, value
+
+
+def arguments(function: Any) -> set[str]:
+    try:
+        return set(inspect.signature(function).parameters) - {"self", "cls", "args"}
+    except (TypeError, ValueError):  # of a property, or of a class without an __init__ of its own
+        return set()
+
+
+def names_of(module: ModuleType) -> set[str]:
+    """Classes, functions, methods, and arguments of all but errors, which a user does not make, and of poses."""
+    found = set()
+    for name, value in public(module):
+        found.add(name)
+        members = {m: f for m, f in vars(value).items() if not m.startswith("_")} if inspect.isclass(value) else {}
+        methods = {m: getattr(value, m) for m, f in members.items() if callable(f) or isinstance(f, classmethod)}
+        found |= set(methods) | {m for m, f in members.items() if isinstance(f, property)}
+        theirs = inspect.isclass(value) and issubclass(value, Exception | mink.MatrixLieGroup)
+        if callable(value) and not theirs:
+            found |= arguments(value).union(*map(arguments, methods.values()))
+    return found
+
+
+@pytest.mark.parametrize("module", PEERS, ids=lambda module: module.__name__)
+def test_the_page_names_all_that_mink_and_pink_have(module: ModuleType) -> None:
+    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", "\n".join(read(PAGE).markdown)))))
+    known = names_of(module)
+    assert len(known) > 10
+    assert sorted(known - named) == []
+
+
+def test_what_the_page_says_that_we_have_exists() -> None:
+    page = read(PAGE)
+    text = "\n".join(page.markdown + page.code)
+    robot = jaxik.load_robot("panda")
+    owners = {"jaxik": jaxik, "robot": robot, "result": jaxik.StepResult}
+    for owner, value in owners.items():
+        named = set(re.findall(rf"(?<![\w.]){owner}\.(\w+)", text))
+        assert len(named) >= 4
+        has = set(dir(value)) | set(getattr(value, "__dataclass_fields__", ()))
+        assert sorted(named - has) == []
+    for name, given in re.findall(r"`jaxik\.(\w+)\(([^`]*)\)`", text):
+        accepted = inspect.signature(getattr(jaxik, name)).parameters
+        assert set(re.findall(r"(\w+)=", given)) <= set(accepted), name
+    assert {"H", "c", "lower", "upper", "G", "h", "A", "b", "wanted", "inequalities"} <= set(
+        dir(Linearization) + list(Linearization.__dataclass_fields__)
+    )
+
+
+def test_tables_of_the_page_have_as_many_cells_as_their_heads() -> None:
+    for cell in read(PAGE).markdown:
+        for table in re.findall(r"(?:^\|.*\|$\n?)+", cell, re.MULTILINE):
+            assert len(np.unique([line.count("|") for line in table.splitlines()])) == 1, table

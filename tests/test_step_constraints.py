@@ -1,0 +1,194 @@
+"""Hard constraints of a step: any task, exactly, or none of it."""
+
+from functools import cache, partial
+from typing import Any
+
+import jax
+import jaxlie
+import numpy as np
+import pytest
+from limit_rows import UNOPTIMISED, mixed
+from own_tasks import Height
+
+import jaxik
+from jaxik import Problem, Status, linearize, step
+from jaxik.robot.model import Robot
+
+DT = 0.02
+COUNT = 3
+GAIN = 0.5
+
+
+@cache
+def asked() -> dict[str, np.ndarray]:
+    """Elements: a few at random, one that is too slow, one whose constraints contradict each other, one with NaN."""
+    robot, rng = mixed(), np.random.default_rng(0)
+    q = np.asarray(robot.sample(jax.random.key(1), (COUNT + 3,)))
+    pose = np.asarray(robot.frame_pose(q, "tip").wxyz_xyz) + np.append(np.zeros(4), [0.05, -0.03, 0.02])
+    again, fast = pose.copy(), np.full(len(q), 1e3)
+    fast[COUNT], again[COUNT + 1, 4], pose[COUNT + 2, 4] = 1e-3, again[COUNT + 1, 4] + 0.01, np.nan
+    return {
+        "q": q,
+        "pose": pose,
+        "again": again,
+        "com": np.asarray(robot.center_of_mass(q)) + rng.uniform(-0.05, 0.05, (len(q), 3)),
+        "posture": np.asarray(robot.sample(jax.random.key(2), (len(q),))),
+        "fast": fast,
+    }
+
+
+def constraints(at: dict[str, Any]) -> dict[str, jaxik.Task]:
+    robot = mixed()
+    tip, own = robot.frame("tip"), np.zeros(robot.nv)
+    own[robot.v_indices("endless")[0]] = 1.0  # rows without a cost are none
+    return {
+        "pose": jaxik.FrameTask(tip, jaxlie.SE3(at["pose"]), 3.0, 0.1, gain=GAIN),
+        "pose again": jaxik.FrameTask(tip, jaxlie.SE3(at["again"]), gain=GAIN),
+        "height": Height(robot.frame("elsewhere"), 0.1),
+        "com": jaxik.ComTask(at["com"], [1.0, 1.0, 0.0], gain=GAIN),
+        "coupling": jaxik.JointCouplingTask(("hinge", "slide"), np.array([1.0, -2.0]), 0.1, gain=GAIN),
+        "own": jaxik.PostureTask(at["posture"], own, gain=GAIN),
+        "dexterity": jaxik.ManipulabilityTask(tip, 1.0, gain=0.01),
+    }
+
+
+@cache
+def answers() -> tuple[Any, jaxik.StepResult]:
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    @jax.vmap
+    def stepped(at: dict[str, Any]) -> Any:
+        tasks = {"rest": jaxik.PostureTask(at["posture"], 0.3), "slow": jaxik.DampingTask(0.1)}
+        problem = Problem(mixed(), tasks, (jaxik.VelocityLimit(at["fast"]),), constraints(at))
+        return linearize(problem, at["q"], DT), step(problem, at["q"], DT)
+
+    return jax.device_get(stepped(asked()))
+
+
+def test_constraints_hold_exactly_although_some_are_given_twice() -> None:
+    model, result = answers()
+    np.testing.assert_array_equal(result.status[:COUNT], Status.CONVERGED)
+    x = result.velocity * DT
+    at = jax.tree.map(lambda leaf: leaf[0], asked())
+    for name, task in constraints(at).items():
+        parts = zip(*map(jax.tree.leaves, (model.residuals[name], model.jacobians[name])), strict=True)
+        for part, (residual, jacobian) in enumerate(parts):
+            residual, jacobian = residual.reshape(len(x), -1), jacobian.reshape(len(x), -1, x.shape[1])
+            for i in range(COUNT):
+                left = jacobian[i] @ x[i] + task.gain * residual[i]
+                if name in ("com", "own"):
+                    left = left[np.flatnonzero(np.broadcast_to(task.cost, left.shape))]
+                np.testing.assert_allclose(left, 0, atol=1e-10, err_msg=f"{name}, {part}")
+    np.testing.assert_allclose((model.A[:COUNT] @ x[:COUNT, :, None])[..., 0], model.b[:COUNT], atol=1e-10)
+    assert np.abs(x[:COUNT]).max() > 1e-2
+
+
+def test_what_contradicts_itself_is_infeasible_and_moves_nothing() -> None:
+    _, result = answers()
+    np.testing.assert_array_equal(result.status[COUNT:], [Status.INFEASIBLE, Status.INFEASIBLE, Status.NONFINITE])
+    np.testing.assert_array_equal(result.velocity[COUNT:], 0)
+    np.testing.assert_array_equal(result.q[COUNT:], asked()["q"][COUNT:])
+
+
+# A parallelogram of the bodies a, b and c, closed in the plane: one of its three rows says nothing. "d" follows "a".
+LINKAGE = """
+<mujoco model="linkage"><compiler angle="radian"/><worldbody>
+  <body name="a"><joint name="a" axis="0 0 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+    <body name="b" pos="1 0 0"><joint name="b" axis="0 0 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+  </body></body>
+  <body name="c" pos="0 1 0"><joint name="c" axis="0 0 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/></body>
+  <body name="d" pos="0 3 0"><joint name="d" axis="0 0 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/></body>
+</worldbody><equality>
+  <connect name="closed" body1="b" body2="c" anchor="0 1 0"/>
+  <joint name="follows" joint1="d" joint2="a" polycoef="0 0.5 0 0 0"/>
+</equality></mujoco>"""
+
+
+@cache
+def linkage() -> Robot:
+    return jaxik.load_robot(LINKAGE)
+
+
+@cache
+def driven() -> dict[str, jaxik.StepResult]:
+    """Twenty steps of "a" to 0.4 with the model's own constraints, the same given by name, and none."""
+    robot = linkage()
+    goal, cost = robot.configuration({"a": 0.4}), np.array([1.0, 0, 0, 0])
+    ways: dict[str, Any] = {
+        "None": None,
+        "given": {"own": jaxik.EqualityConstraintTask(robot.equalities())},
+        "{}": {},
+    }
+
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    def run() -> Any:
+        def go(constraints: Any) -> Any:
+            problem = Problem(robot, {"drive": jaxik.PostureTask(goal, cost, gain=0.5)}, constraints=constraints)
+
+            def advance(q: Any, _: Any) -> Any:
+                result = step(problem, q, DT)
+                return result.q, result
+
+            return jax.lax.scan(advance, robot.q_home, length=20)[1]
+
+        return {name: go(constraints) for name, constraints in ways.items()}
+
+    return jax.device_get(run())
+
+
+@pytest.mark.parametrize("way", ["None", "given"])
+def test_the_models_own_constraints_hold_where_none_are_named(way: str) -> None:
+    result = driven()[way]
+    np.testing.assert_array_equal(result.status, Status.CONVERGED)
+    np.testing.assert_allclose(result.q[-1, 0], 0.4, atol=1e-5)
+    np.testing.assert_allclose(result.q[-1, 3], 0.2, atol=1e-5)
+    held = linkage().frame_pose(result.q[-1], "b") @ jaxlie.SE3.from_translation(np.array([0.0, 1, 0]))
+    other = linkage().frame_pose(result.q[-1], "c") @ jaxlie.SE3.from_translation(np.array([1.0, 0, 0]))
+    np.testing.assert_allclose(held.translation(), other.translation(), atol=1e-9)
+    np.testing.assert_allclose(result.velocity, driven()["None"].velocity, atol=1e-10)
+
+
+def test_without_constraints_nothing_follows() -> None:
+    result = driven()["{}"]
+    np.testing.assert_allclose(result.q[-1], [0.4, 0, 0, 0], atol=1e-5)
+
+
+def test_directions_are_held_although_no_motion_makes_up_their_whole_residual() -> None:
+    robot = mixed()
+    look = jaxik.LookAtTask(robot.frame("elsewhere"), np.array([0.3, -1.0, 0.4]), gain=GAIN)
+    align = jaxik.AxisAlignTask(robot.frame("tip"), np.array([1.0, 2.0, 0.5]), gain=GAIN)
+    problem = Problem(robot, {"rest": jaxik.PostureTask(robot.q_home)}, (), {"look": look, "align": align})
+
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    def turned(q: jax.Array) -> Any:
+        return linearize(problem, q, DT), step(problem, q, DT)
+
+    model, result = jax.device_get(turned(robot.sample(jax.random.key(4), (6,))))
+    np.testing.assert_array_equal(result.status, Status.CONVERGED)
+    for name in ("look", "align"):
+        assert np.abs(model.errors[name]).max() > 0.5
+        left = np.einsum("bij,bj->bi", model.jacobians[name], result.velocity * DT) + GAIN * model.residuals[name]
+        np.testing.assert_allclose(left, 0, atol=1e-10)
+
+
+TURNED = """
+<mujoco><compiler angle="radian"/><worldbody><body euler="1.5707963267948966 0 0">
+  <body><joint name="a" axis="0 0 1"/><geom size=".01" mass="1"/>
+    <body pos="1 0 0"><joint name="b" axis="0 0 1"/><geom size=".01" mass="1"/>
+      <body pos="1 0 0"><joint name="c" axis="0 0 1"/><geom size=".01" mass="1"/><site name="tip" pos="1 0 0"/></body>
+    </body></body></body></worldbody></mujoco>
+"""
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_are_the_rounding_of_zero_ask_for_nothing(dtype: Any) -> None:
+    """An arm in a plane that is turned by a rounded right angle: out of the plane, its Jacobian is 1e-17."""
+    robot = jaxik.load_robot(TURNED)
+    tip = robot.frame("tip")
+    q = np.asarray(robot.sample(jax.random.key(0), (8,)), dtype)
+    near = robot.frame_pose(q + 0.02, tip).translation()
+    across = jaxik.PositionLimit(tip, [0.0, 1.0, 0.0], -0.1)
+    tasks = {"rest": jaxik.PostureTask(np.zeros(3))}
+    held = step(Problem(robot, tasks, (), {"tip": jaxik.FrameTask(tip, near, orientation_cost=None)}), q, DT)
+    np.testing.assert_array_equal(held.status, Status.CONVERGED)
+    behind = step(Problem(robot, tasks, (across,)), q, DT)
+    np.testing.assert_allclose(behind.velocity, step(Problem(robot, tasks, ()), q, DT).velocity, rtol=1e-4, atol=1e-4)
