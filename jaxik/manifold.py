@@ -1,4 +1,4 @@
-"""The configuration space: adding a tangent, taking differences, sampling and limits, for one configuration.
+"""The configuration space: adding a tangent, taking differences, and limits, for one configuration.
 
 A tangent has nv entries in MuJoCo's convention: a free joint's are the world linear and then the body angular ones.
 """
@@ -144,44 +144,3 @@ def _clamp_ball(quaternion: jax.Array, limit: jax.Array) -> jax.Array:
     # An unlimited ball has an infinite limit, and is never outside.
     shrink = jnp.where(outside, jnp.where(outside, limit, 0.0) / angle, 1.0)
     return jnp.where(outside, lie.exp_quaternion(rotation * shrink), lie.normalized(quaternion))
-
-
-def sample(robot: Robot, key: jax.Array, box: jax.Array) -> jax.Array:
-    """A random configuration (nq,), uniform within limits.
-
-    Hinges without limits lie in (-pi, pi], ball and free rotations are uniform on SO(3), limited balls uniform in axis
-    and angle, slides without limits and free positions lie in [-box, box].
-    """
-    topology = robot.topology
-    dtype = robot.q_home.dtype
-    joints = list(topology.scalar_joints)
-    uniform_key, rotation_key, position_key = jax.random.split(key, 3)
-    hinge = jnp.asarray([topology.joints[j].type is JointType.HINGE for j in joints], bool)
-    reach = jnp.where(hinge, jnp.pi, box).astype(dtype)
-    lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
-    low = jnp.where(jnp.isfinite(lower), lower, jnp.where(jnp.isfinite(upper), upper - 2 * reach, -reach))
-    high = jnp.where(jnp.isfinite(upper), upper, jnp.where(jnp.isfinite(lower), lower + 2 * reach, reach))
-    # 1 - u lies in (0, 1], so a full turn is (-pi, pi].
-    share = 1 - jax.random.uniform(uniform_key, (len(joints),), dtype)
-    parts = [jnp.clip(low + share * (high - low), low, high)]
-    stored = [topology.joints[j].q_index for j in joints]
-    for j in (*topology.ball_joints, *topology.free_joints):
-        start = topology.joints[j].q_index
-        quaternion = lie.normalized(jax.random.normal(jax.random.fold_in(rotation_key, j), (4,), dtype))
-        if topology.joints[j].type is JointType.FREE:
-            parts.append(jax.random.uniform(jax.random.fold_in(position_key, j), (3,), dtype, -box, box))
-            stored += range(start, start + 3)
-            start += 3
-        else:
-            quaternion = _limited_ball(quaternion, robot.limit_upper[j], jax.random.fold_in(position_key, j))
-        parts.append(quaternion)
-        stored += range(start, start + 4)
-    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
-
-
-def _limited_ball(quaternion: jax.Array, limit: jax.Array, key: jax.Array) -> jax.Array:
-    """A rotation about the given one's axis by an angle uniform in [0, limit]; the given one if unlimited."""
-    axis = lie.normalized(quaternion[1:])
-    limited = limit < jnp.pi
-    angle = jax.random.uniform(key, (), quaternion.dtype) * jnp.where(limited, limit, jnp.pi)
-    return jnp.where(limited, lie.exp_quaternion(angle * axis), quaternion)

@@ -16,7 +16,7 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 LAYERS = (
     {"errors", "pytree", "status", "archive"},
     {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
-    {"robot", "manifold", "segments", "kinematics", "dynamics"},
+    {"robot", "manifold", "sampling", "segments", "kinematics", "dynamics"},
     {"coordinates", "slack", "tasks", "limits"},
     {"problem", "evaluation", "linearization", "landing", "quadratic"},
     {"solvers"},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import dynamics, kinematics, lie, manifold
+from jaxik import dynamics, kinematics, lie, manifold, sampling
 from jaxik.batching import batch_shape, fold, over_batch
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
@@ -48,7 +48,7 @@ def sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...])
     robot = robot.astype(robot.q_home.dtype)
     batch = fold(robot, core_ranks(robot))
     if not shape:
-        return manifold.sample(robot, key, box)
+        return sampling.sample(robot, key, box)
     keys = jax.random.split(key, math.prod(shape))
     leaves = [
         jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
@@ -58,7 +58,7 @@ def sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...])
     ]
     robots = jax.tree.unflatten(jax.tree.structure(robot), leaves)
     axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
-    draw = jax.vmap(manifold.sample, in_axes=(axes, 0, None))
+    draw = jax.vmap(sampling.sample, in_axes=(axes, 0, None))
     return draw(robots, keys, box).reshape(*shape, robot.nq)
 
 

@@ -1,0 +1,76 @@
+"""Configurations from numbers in [0, 1): random ones, and sequences that fill the joint space evenly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik import lie
+from jaxik.linalg import arrange
+from jaxik.robot.topology import JointType, Topology
+
+if TYPE_CHECKING:
+    from jaxik.robot.model import Robot
+
+
+def dimensions(topology: Topology) -> int:
+    """How many numbers in [0, 1) make a configuration."""
+    return len(topology.scalar_joints) + 3 * len(topology.ball_joints) + 6 * len(topology.free_joints)
+
+
+def sample(robot: Robot, key: jax.Array, box: jax.Array) -> jax.Array:
+    """A random configuration (nq,), uniform within limits, as `spread` has them."""
+    return spread(robot, jax.random.uniform(key, (dimensions(robot.topology),), robot.q_home.dtype), box)
+
+
+def spread(robot: Robot, shares: jax.Array, box: jax.Array) -> jax.Array:
+    """The configuration (nq,) that shares in [0, 1) stand for; uniform within limits if they are uniform.
+
+    Hinges without limits lie in (-pi, pi], ball and free rotations are uniform on SO(3), limited balls uniform in axis
+    and angle, slides without limits and free positions lie in [-box, box].
+    """
+    topology = robot.topology
+    dtype = robot.q_home.dtype
+    joints = list(topology.scalar_joints)
+    hinge = jnp.asarray([topology.joints[j].type is JointType.HINGE for j in joints], bool)
+    reach = jnp.where(hinge, jnp.pi, box).astype(dtype)
+    lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+    low = jnp.where(jnp.isfinite(lower), lower, jnp.where(jnp.isfinite(upper), upper - 2 * reach, -reach))
+    high = jnp.where(jnp.isfinite(upper), upper, jnp.where(jnp.isfinite(lower), lower + 2 * reach, reach))
+    # 1 - u lies in (0, 1], so a full turn is (-pi, pi].
+    parts = [jnp.clip(low + (1 - shares[: len(joints)]) * (high - low), low, high)]
+    stored = [topology.joints[j].q_index for j in joints]
+    used = len(joints)
+    for j in (*topology.ball_joints, *topology.free_joints):
+        start = topology.joints[j].q_index
+        own = shares[used : used + 3]
+        used += 3
+        if topology.joints[j].type is JointType.FREE:
+            parts += [(2 * shares[used : used + 3] - 1) * box, _rotation(own)]
+            stored += range(start, start + 7)
+            used += 3
+        else:
+            limit = robot.limit_upper[j]
+            parts.append(jnp.where(limit < jnp.pi, _turn(own, jnp.minimum(limit, jnp.pi)), _rotation(own)))
+            stored += range(start, start + 4)
+    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+
+
+def _rotation(shares: jax.Array) -> jax.Array:
+    """A quaternion, uniform on SO(3) if the shares (3,) are uniform (Shoemake, Graphics Gems III, 1992)."""
+    turns = 2 * jnp.pi * shares[1:]
+    near, far = jnp.sqrt(1 - shares[0]), jnp.sqrt(shares[0])
+    return jnp.stack(
+        [near * jnp.sin(turns[0]), near * jnp.cos(turns[0]), far * jnp.sin(turns[1]), far * jnp.cos(turns[1])]
+    )
+
+
+def _turn(shares: jax.Array, most: jax.Array) -> jax.Array:
+    """A rotation, uniform in its axis and in its angle up to `most`, if the shares (3,) are uniform."""
+    height, turn = 2 * shares[0] - 1, 2 * jnp.pi * shares[1]
+    wide = jnp.sqrt(jnp.maximum(1 - height * height, 0))
+    axis = jnp.stack([wide * jnp.cos(turn), wide * jnp.sin(turn), height])
+    return lie.exp_quaternion(most * shares[2] * axis)
