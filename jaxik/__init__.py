@@ -8,6 +8,7 @@ from jaxik.limits.free_joint import FreeJointVelocityLimit
 from jaxik.limits.position import PositionLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.linearization import Linearization
+from jaxik.machine import keep_compiled, use_all_cores
 from jaxik.plot import plot_trace
 from jaxik.problem import Problem
 from jaxik.pytree import leaf, pytree, static
@@ -17,6 +18,7 @@ from jaxik.robot.build import load_robot
 from jaxik.robot.model import Robot
 from jaxik.robot.names import bundled_names as bundled_robots
 from jaxik.robot.topology import Frame
+from jaxik.search import SearchOptions, search
 from jaxik.solution import Solution
 from jaxik.solve import SolveOptions, solve
 from jaxik.status import Status
@@ -80,6 +82,7 @@ __all__ = [
     "RelativeFrameTask",
     "Robot",
     "RollingTask",
+    "SearchOptions",
     "Solution",
     "SolveOptions",
     "Status",
@@ -90,6 +93,7 @@ __all__ = [
     "VelocityLimit",
     "VelocityTask",
     "bundled_robots",
+    "keep_compiled",
     "leaf",
     "linearize",
     "load",
@@ -98,7 +102,9 @@ __all__ = [
     "pytree",
     "qp",
     "save",
+    "search",
     "solve",
     "static",
     "step",
+    "use_all_cores",
 ]

@@ -98,6 +98,16 @@ def reached(prepared: Prepared, q: jax.Array, limits: Box, displacement: jax.Arr
     return follow(robot, moving, clamp(robot, integrate(robot.topology, q, tangent)))
 
 
+def placed(prepared: Prepared, q: jax.Array) -> jax.Array:
+    """A configuration (nq,) moved inside the limits, joints that a coupling drives to where it has them; its slacks."""
+    slacks = jnp.zeros(len(prepared.slack), q.dtype)
+    q = follow(prepared.robot, prepared.moving, clamp(prepared.robot, jnp.concatenate([q, slacks])))
+    if not prepared.slack:
+        return q
+    seen = distances(prepared, evaluate(prepared, q))
+    return jnp.concatenate([q[: -len(prepared.slack)], jnp.maximum(seen, 0)])
+
+
 class Rows(NamedTuple):
     """The tasks of a level at one configuration, stacked and weighted: 1/2 |residual|^2 is the objective.
 

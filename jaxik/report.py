@@ -20,7 +20,7 @@ SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
 def describe(solution: "Solution") -> str:
     """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""
     name = solution.topology.name
-    leaves = jax.tree.leaves((solution.q, solution.status, solution.residuals, solution.iterations))
+    leaves = jax.tree.leaves((solution.q, solution.status, solution.residuals, solution.iterations, solution.starts))
     if not all(isinstance(x, np.ndarray | np.generic | jax.Array) and not isinstance(x, Tracer) for x in leaves):
         return f"Solution({name}, traced, batch {np.shape(solution.status)})"
     status = np.asarray(solution.status)
@@ -30,21 +30,23 @@ def describe(solution: "Solution") -> str:
     said = f"{name}, batch {status.shape}, {status.size} elements"
     if not status.size:
         return f"Solution({said})"
-    steps = np.asarray(solution.iterations)
+    steps, starts = np.asarray(solution.iterations), np.asarray(solution.starts)
+    tried = f"starts {starts.mean():.1f} on average, {starts.max()} at most; " if starts.max() > 1 else ""
     residuals = "; ".join(
         f"{part} {', '.join(_number(x) for x in quantiles(norm, SHARES.values()))} {unit}".rstrip()
         for part, norm, unit in _norms(solution)
     )
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
-        f"residuals ({', '.join(SHARES)}): {residuals or 'none'})"
+        f"{tried}residuals ({', '.join(SHARES)}): {residuals or 'none'})"
     )
 
 
 def _of_one(solution: "Solution", status: Status) -> str:
     residuals = ", ".join(f"{part} {_number(norm[0])} {unit}".rstrip() for part, norm, unit in _norms(solution))
+    tried = f" from {int(solution.starts)} starts" if int(solution.starts) > 1 else ""
     return (
-        f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations; "
+        f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
         f"q {_by_joint(solution.topology, np.asarray(solution.q))}; residuals: {residuals or 'none'})"
     )
 

@@ -20,7 +20,9 @@ class Solution(Outcome):
       status (*batch,): of `Status`, int32.
       residuals: task name to what the task reports: for a `FrameTask` {"position": (*batch, 3) [m], "orientation":
         (*batch, 3) [rad]}.
-      iterations (*batch,): steps taken, rejected ones included, int32.
+      iterations (*batch,): steps taken, rejected ones included, int32; a search counts all its attempts, and the first
+        evaluation of each but the first.
+      starts (*batch,): attempts that were made, int32; of `solve`, one.
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
       stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
         from the last one; derivatives of the solution are as good as this is small.
@@ -33,6 +35,7 @@ class Solution(Outcome):
     status: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     iterations: jax.Array = leaf(0)
+    starts: jax.Array = leaf(0)
     cost: jax.Array = leaf(0)
     stationarity: jax.Array = leaf(0)
     trace: Trace | None = leaf(1, default=None)

@@ -8,6 +8,7 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `q_joint`, `q_unit` | (nq,) | for each column of `q`: its joint; "rad", "m", or "1" (a quaternion's, wxyz) |
 | `status` | (*batch,) | `jaxik.Status`; `status_names[status]` are their names |
 | `iterations` | (*batch,) | steps taken |
+| `starts` | (*batch,) | attempts made: of a search, how many starts were tried |
 | `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |

@@ -83,7 +83,7 @@ def tip(**changes: Any) -> dict[str, Any]:
     return {"tasks": {"tip": {key: x for key, x in (TIP | changes).items() if x != "drop"}}}
 
 
-def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions) -> jaxik.Solution:
+def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions, keys: None) -> jaxik.Solution:
     """A solve that compiles in no time: it returns the start, with a frame's target position as its residual."""
     batch, residuals = q0.shape[:1], {}
     for name, task in problem.tasks.items():
@@ -94,7 +94,7 @@ def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions) -> 
             residuals[name] = jnp.zeros((*batch, problem.robot.nv), q0.dtype)
     zero, whole = jnp.zeros(batch, q0.dtype), jnp.zeros(batch, jnp.int32)
     q, topology = jnp.broadcast_to(q0, (*batch, q0.shape[-1])), problem.robot.topology
-    return jaxik.Solution(q, whole, residuals, whole, zero, zero, topology=topology)
+    return jaxik.Solution(q, whole, residuals, whole, whole, zero, zero, topology=topology)
 
 
 @pytest.fixture(name="unsolved")

@@ -212,7 +212,7 @@ def test_sampled_targets_of_all_types_are_those_of_the_same_configurations(folde
 def test_part_of_a_job_has_its_own_targets_and_everyones(folder: Path) -> None:
     tasks = {"tip": TIP | {"target": {"sample": 5}}, "rest": {"type": "posture", "target": "folded"}}
     job = job_of(folder, tasks=tasks, start="mid-range")
-    problem, start = job.part(np.array([3, 1]))
+    problem, start, *_ = job.part(np.array([3, 1]))
     whole = np.asarray(job.tasks["tip"].target.wxyz_xyz)
     np.testing.assert_array_equal(problem.tasks["tip"].target.wxyz_xyz, whole[[3, 1]])
     np.testing.assert_array_equal(problem.tasks["rest"].q, [0.1, 1, -2, 0.5])
@@ -442,7 +442,7 @@ roll/radius row/rows sight/position tip/position tip/quaternion
 """
 
 
-def errors_at_start(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions) -> jaxik.Solution:
+def errors_at_start(problem: jaxik.Problem, q0: jax.Array, options: Any, keys: None) -> jaxik.Solution:
     """A solve of one element that takes no step: it returns the start and what each task reports there."""
     robot, tasks = problem.robot, problem.tasks
     frames = tuple(dict.fromkeys(frame for task in tasks.values() for frame in task.frames))
@@ -450,7 +450,7 @@ def errors_at_start(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveO
     residuals = jax.tree.map(lambda x: x[None], {name: task.error(robot, kin) for name, task in tasks.items()})
     zero, whole = jnp.zeros(1, q0.dtype), jnp.zeros(1, jnp.int32)
     units = part_units(tasks, residuals)
-    return jaxik.Solution(q0, whole, residuals, whole, zero, zero, topology=robot.topology, residual_units=units)
+    return jaxik.Solution(q0, whole, residuals, whole, whole, zero, zero, topology=robot.topology, residual_units=units)
 
 
 def test_summary_and_output_have_every_type_of_task(

@@ -14,13 +14,14 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # What each layer knows: JAX; jaxlie and small dense mathematics; robots and how they move; one evaluated
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
-    {"errors", "pytree", "status", "archive"},
+    {"errors", "machine", "pytree", "status", "archive"},
     {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "sampling", "segments", "kinematics", "dynamics"},
     {"coordinates", "slack", "tasks", "limits"},
     {"problem", "evaluation", "linearization", "landing", "quadratic"},
     {"solvers"},
     {
+        "descent",
         "implicit",
         "entry",
         "step",
@@ -28,6 +29,7 @@ LAYERS = (
         "solve",
         "solution",
         "search",
+        "selection",
         "track",
         "trace",
         "report",

@@ -22,6 +22,7 @@ def solution(q: Any, status: Any, iterations: Any, residuals: dict[str, Any], ro
         status,
         residuals,
         jnp.asarray(iterations, jnp.int32),
+        jnp.ones(status.shape, jnp.int32),
         jnp.zeros(status.shape),
         jnp.zeros(status.shape),
         topology=robot.topology,

@@ -191,7 +191,8 @@ def test_where_a_solve_stalls_scipy_finds_no_better_configuration_nearby() -> No
             options={"ftol": 1e-16, "gtol": 1e-12, "maxiter": 5000, "maxfun": 20000},
         )
         assert found.cost[i] <= best.fun + 1e-10
-        np.testing.assert_allclose(found.q[i], best.x, atol=2e-4)
+        # In flat valleys L-BFGS-B stops short of the minimum: by 3e-4 rad at one target, with a higher cost.
+        np.testing.assert_allclose(found.q[i], best.x, atol=1e-3)
 
 
 def test_reported_residuals_are_distances_although_the_objective_is_a_twist() -> None:
@@ -216,7 +217,7 @@ def test_converged_is_within_the_tolerances() -> None:
 
 def test_check_names_elements_reasons_and_remedies() -> None:
     statuses = np.array([[0, 1, 0], [3, 5, 1]], np.int32)
-    found = jaxik.Solution(np.zeros((2, 3, 2)), statuses, {}, statuses, statuses, statuses, topology=arm().topology)
+    found = jaxik.Solution(np.zeros((2, 3, 2)), statuses, {}, *[statuses] * 4, topology=arm().topology)
     with pytest.raises(JaxikError) as failure:
         found.check()
     lines = str(failure.value).splitlines()
@@ -226,10 +227,10 @@ def test_check_names_elements_reasons_and_remedies() -> None:
     assert lines[2].startswith("1 of 6 elements are NONFINITE ((1, 1)): look for NaN")
     good = jax.tree.map(lambda x: x[0, ::2], found)
     assert good.check() is good and good.converged.all()
-    one = jaxik.Solution(np.zeros(2), np.int32(1), {}, np.int32(3), 0.1, 0.0, topology=arm().topology)
+    one = jaxik.Solution(np.zeros(2), np.int32(1), {}, np.int32(3), np.int32(1), 0.1, 0.0, topology=arm().topology)
     with pytest.raises(JaxikError, match=r"^1 of 1 elements are STALLED: .*try other starts"):
         one.check()
-    many = jaxik.Solution(np.zeros((20, 2)), np.full(20, 3), {}, *np.zeros((3, 20)), topology=arm().topology)
+    many = jaxik.Solution(np.zeros((20, 2)), np.full(20, 3), {}, *np.zeros((4, 20)), topology=arm().topology)
     with pytest.raises(JaxikError, match=r"20 of 20 elements are TIMEOUT \(0, 1, 2, 3, 4, 5, 6, 7, \.\.\.\)"):
         many.check()
     assert "2 STALLED" in repr(found) and "batch (2, 3)" in repr(found)

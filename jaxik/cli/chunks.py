@@ -3,14 +3,17 @@
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxik.cli.job import Job
 from jaxik.problem import Problem
+from jaxik.search import search
 from jaxik.solution import Solution
-from jaxik.solve import SolveOptions, solve
+from jaxik.solve import solve
+from jaxik.solvers.options import SearchOptions, SolveOptions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,14 +43,14 @@ def solve_in_chunks(job: Job, size: int, compiled: Callable[[], None], advance: 
     """
     size = min(size, job.count)
     started = time.perf_counter()
-    run = jax.jit(_solve).lower(*job.part(_rows(job, 0, size)), job.options).compile()
+    run = jax.jit(_solve).lower(*job.part(_rows(job, 0, size))).compile()
     running = time.perf_counter()
     compiled()
     parts: list[Solution] = []
     interrupted = False
     try:
         for start in range(0, job.count, size):
-            found = jax.device_get(run(*job.part(_rows(job, start, size)), job.options))
+            found = jax.device_get(run(*job.part(_rows(job, start, size))))
             count = min(size, job.count - start)
             parts.append(jax.tree.map(lambda x, count=count: x[:count], found))
             advance(count)
@@ -64,5 +67,7 @@ def _rows(job: Job, start: int, size: int) -> np.ndarray:
     return np.minimum(np.arange(start, start + size), job.count - 1)
 
 
-def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
-    return solve(problem, q0, options=options)
+def _solve(problem: Problem, q0: jax.Array, options: SolveOptions | SearchOptions, keys: Any) -> Solution:
+    if isinstance(options, SolveOptions):
+        return solve(problem, q0, options=options)
+    return search(problem, keys, starts=q0[:, None], options=options)

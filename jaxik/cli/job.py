@@ -20,7 +20,7 @@ from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.problem import Problem
 from jaxik.pytree import core_ranks
 from jaxik.robot.model import Robot
-from jaxik.solve import SolveOptions
+from jaxik.solvers.options import PREFERENCES, SearchOptions, SolveOptions
 from jaxik.tasks.base import Task
 
 KEYS = (
@@ -31,6 +31,7 @@ KEYS = (
     "freeze",
     "start",
     "options",
+    "search",
     "units",
     "seed",
     "dtype",
@@ -44,10 +45,12 @@ class Job:
     """What is solved.
 
     Attributes:
-      robot, limits, constraints, options: as of `Problem` and `solve`.
+      robot, limits, constraints: as of `Problem`.
       tasks: with one target each, or with n.
       moves: (nv,) of bool, False where a degree of freedom is frozen; None: all move.
       start: (nq,), or (n, nq).
+      options: of `solve`, or of `search`, which tries other starts as well.
+      seed: of the starts of a search.
       count: the number of elements, n.
     """
 
@@ -57,11 +60,12 @@ class Job:
     constraints: dict[str, Task] | None
     moves: np.ndarray | None
     start: np.ndarray
-    options: SolveOptions
+    options: SolveOptions | SearchOptions
+    seed: int
     count: int
 
-    def part(self, rows: np.ndarray) -> tuple[Problem, np.ndarray]:
-        """The problem and the start of some elements: what is of all elements goes to the device in parts."""
+    def part(self, rows: np.ndarray) -> tuple[Problem, np.ndarray, SolveOptions | SearchOptions, jax.Array | None]:
+        """The problem, starts, options and keys of some elements: what is of all goes to the device in parts."""
         dtype = self.robot.q_home.dtype
 
         def pick(x: Any, rank: int) -> np.ndarray:
@@ -70,7 +74,11 @@ class Job:
 
         tasks = jax.tree.map(pick, self.tasks, core_ranks(self.tasks))
         start = np.broadcast_to(self.start, (self.count, self.robot.nq))[rows]
-        return Problem(self.robot, tasks, self.limits, self.constraints, self.moves), start.astype(dtype)
+        problem = Problem(self.robot, tasks, self.limits, self.constraints, self.moves)
+        keys = None
+        if isinstance(self.options, SearchOptions):
+            keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.key(self.seed), row))(rows)
+        return problem, start.astype(dtype), self.options, keys
 
 
 def read_dtype(root: Section, given: str | None) -> str:
@@ -94,7 +102,11 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
     root, folder = file.root, file.path.parent
     units = read_units(root)
     stated = root.integer("seed", 0)
-    options = _options(root, max_steps, trace)
+    options = (
+        _search_options(root, max_steps, trace)
+        if root.get("search", False) is not False
+        else _options(root, max_steps, trace)
+    )
     root.section("tasks")
     robot = read_robot(root, folder, units)
     source = Source(robot, folder, units, stated if seed is None else seed, count)
@@ -108,6 +120,7 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
         moves=read_frozen(root, source),
         start=read_start(root, robot, units, source.seed, length),
         options=options,
+        seed=source.seed,
         count=length,
     )
 
@@ -123,6 +136,21 @@ def _options(root: Section, max_steps: int | None, trace: bool) -> SolveOptions:
     if max_steps is not None:
         given["max_steps"] = max_steps
     return SolveOptions(**given, trace=trace and given.get("max_steps", True))
+
+
+def _search_options(root: Section, max_steps: int | None, trace: bool) -> SearchOptions:
+    if trace:
+        root.at("search").fail("records no steps for --trace: leave it out, and start from one of its solutions")
+    given: dict[str, Any] = {}
+    if root.get("search") is not True:
+        section = root.section("search")
+        section.allow("max_starts", "start_steps", "candidates", "prefer", "box")
+        counts = ("max_starts", "start_steps", "candidates")
+        given = {key: section.integer(key, least=1) for key in counts if key in section}
+        given |= {"box": section.number("box")} if "box" in section else {}
+        given |= {"prefer": section.choice("prefer", PREFERENCES)} if "prefer" in section else {}
+    finish = SearchOptions().solve if "options" not in root and max_steps is None else _options(root, max_steps, False)
+    return SearchOptions(**given, solve=finish)
 
 
 def _length(root: Section, tasks: dict[str, Task], count: int | None) -> int:

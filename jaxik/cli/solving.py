@@ -16,6 +16,8 @@ from jaxik.cli.chunks import solve_in_chunks
 from jaxik.cli.job import KEYS, read_dtype, read_job, read_output
 from jaxik.cli.output import check_plot, reserved, write_solution
 from jaxik.cli.yaml_file import read_yaml
+from jaxik.errors import JaxikError
+from jaxik.machine import keep_compiled, use_all_cores
 from jaxik.plot import plot_trace
 
 INTERRUPTED = 130
@@ -25,6 +27,11 @@ NARROWEST = 100  # columns where the width of the terminal is not known: no line
 def run_solve(arguments: argparse.Namespace) -> int:
     """Solve what a configuration asks for; the exit code is 0 whatever converged."""
     started = time.perf_counter()
+    # A process that uses JAX already keeps its own settings.
+    with contextlib.suppress(JaxikError):
+        use_all_cores()
+    if jax.config.read("jax_compilation_cache_dir") is None:
+        keep_compiled()
     file = read_yaml(arguments.config)
     file.root.allow(*KEYS)
     dtype, output = read_dtype(file.root, arguments.dtype), read_output(file, arguments.output)

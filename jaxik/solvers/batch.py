@@ -1,12 +1,15 @@
 """Any leading batch axes and any nesting of `vmap` become one stream of elements."""
 
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from jaxik.batching import Batch, fold
+from jaxik.machine import cores_for
 from jaxik.solvers.loop import Method, iterate, stream
 
 
@@ -32,10 +35,26 @@ def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]
 
 def _run(method: Method, arguments: tuple[Any, ...], batch: Batch) -> Any:
     folding = _folding(method, tuple(batch.mapped), jax.tree.structure(arguments))
-    answers = folding(*batch.leaves)
+    cores = cores_for(math.prod(batch.shape)) if any(batch.mapped) else 1
+    answers = folding(*batch.leaves) if cores == 1 else _shared_out(folding, batch, cores)
     if any(batch.mapped):
         return jax.tree.map(lambda x: x.reshape(*batch.shape, *x.shape[1:]), answers)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*batch.shape, *x.shape)), answers)
+
+
+def _shared_out(folding: Any, batch: Batch, cores: int) -> Any:
+    """The answers of `folding`, each core working on its share of the elements."""
+    count = math.prod(batch.shape)
+    share = -(-count // cores)
+
+    def filled(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (share * cores - count, *x.shape[1:]))])
+
+    leaves = [filled(x) if m else x for x, m in zip(batch.leaves, batch.mapped, strict=True)]
+    mesh = Mesh(jax.devices("cpu")[:cores], ("cores",), axis_types=(AxisType.Auto,))
+    specs = tuple(PartitionSpec("cores") if m else PartitionSpec() for m in batch.mapped)
+    run = jax.shard_map(folding, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("cores"), check_vma=False)
+    return jax.tree.map(lambda x: x[:count], run(*leaves))
 
 
 def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any) -> Any:

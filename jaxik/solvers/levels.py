@@ -49,6 +49,8 @@ class Point(NamedTuple):
         the Lagrangian's.
       gauss_newton (n, n): of the level.
       needs: what the levels above need of the coordinates that they leave where they are.
+      tight: the same, but for the coordinates that the level presses against their bound: where its steps begin. Held
+        by the first step that would cross it instead, a joint could stay at a bound that the level pulls it from.
       restore (n,): the step that restores the levels above.
       slope (): norm of the level's gradient along what they leave free.
       met: whether the tasks of the levels above meet their tolerances.
@@ -62,6 +64,7 @@ class Point(NamedTuple):
     hessians: jax.Array
     gauss_newton: jax.Array
     needs: Needs
+    tight: Needs
     restore: jax.Array
     slope: jax.Array
     met: jax.Array
@@ -82,7 +85,7 @@ class State(NamedTuple):
         last one its length; both in units of step.
       restorations (): steps since `best`.
       size (): largest entry of the last undamped step [rad or m].
-      stationary, ended (), iterations (): as of `levenberg_marquardt.State`.
+      stationary, ended (), iterations (), spent: as of `levenberg_marquardt.State`.
     """
 
     best: Point
@@ -96,13 +99,15 @@ class State(NamedTuple):
     stationary: jax.Array
     ended: jax.Array
     iterations: jax.Array
+    spent: Any
 
 
-def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, level: int) -> State:
+def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any, level: int) -> State:
     """Before the first step on `level` from `q` (nq,), where the levels above are fulfilled or stationary."""
     dtype, size = q.dtype, len(prepared.moving.own)
     zero, no, none = jnp.zeros((), dtype), jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     flat = jnp.zeros((size, size), dtype)
+    nothing = Needs(jnp.ones(size, bool), jnp.zeros((level, size, size), dtype), jnp.zeros((level, size, size), dtype))
     point = Point(
         q=q,
         errors=errors,
@@ -111,13 +116,15 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
         gradients=jnp.zeros((level + 1, size), dtype),
         hessians=jnp.zeros((level + 1, size, size), dtype),
         gauss_newton=flat,
-        needs=Needs(jnp.ones(size, bool), jnp.zeros((level, size, size), dtype), jnp.zeros((level, size, size), dtype)),
+        needs=nothing,
+        tight=nothing,
         restore=flat[0],
         slope=zero,
         met=no,
     )
     damping = jnp.asarray(least_damping(dtype), dtype)
-    return State(point, point, no, damping, zero + 1, zero, none, jnp.full((), jnp.inf, dtype), no, no, iterations)
+    unknown = jnp.full((), jnp.inf, dtype)
+    return State(point, point, no, damping, zero + 1, zero, none, unknown, no, no, iterations, spent)
 
 
 def step(prepared: Prepared, state: State, options: SolveOptions, level: int) -> State:
@@ -179,6 +186,7 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
         | ((iterations >= options.max_steps) & settled)
         | (late & rejected & ~(state.restorations > 0)),
         iterations=iterations,
+        spent=state.spent,
     )
 
 
@@ -240,6 +248,7 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
         hessians=jnp.stack(hessians),
         gauss_newton=squares[level] / units[level],
         needs=needs,
+        tight=tight,
         restore=restore,
         slope=jnp.sqrt(jnp.sum(reduced * reduced)),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
@@ -308,7 +317,9 @@ def _proposed(
         return needs, restore, jnp.where(more, turn + 1, PASSES), along, bent, jnp.sum(slope * along), convex
 
     zero = jnp.zeros_like(point.cost)
-    carry = point.needs, point.restore, jnp.zeros((), jnp.int32), jnp.zeros_like(scale), zero, zero, jnp.ones((), bool)
+    needs = _where(restoring, point.needs, point.tight)
+    restore = jnp.where(restoring, point.restore, restored_by(needs, gradients[:level], hessians[:level]))
+    carry = needs, restore, jnp.zeros((), jnp.int32), jnp.zeros_like(scale), zero, zero, jnp.ones((), bool)
     _, restore, _, along, bent, sloping, convex = lax.while_loop(lambda found: found[2] < PASSES, again, carry)
     restore = jnp.clip(restore, lower, upper)
     room = jnp.where(along < 0, lower - restore, upper - restore)

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxik.errors import JaxikError
 from jaxik.pytree import leaf, pytree, set_fields, static
-from jaxik.tasks.arguments import option
+from jaxik.tasks.arguments import one_of, option
 
 TRACED = 100  # steps: as many as `solve` takes by default
 
@@ -64,3 +64,74 @@ def step_tolerance(options: SolveOptions, dtype: Any) -> jax.Array | float:
     if options.step_tolerance is not None:
         return options.step_tolerance
     return 1e-11 if dtype == jnp.float64 else 1e-5
+
+
+# What a search prefers among the solutions of one target.
+PREFERENCES = ("cost", "reference", "limits")
+
+
+@pytree
+class SearchOptions:
+    """Options of `search`; all but `solutions`, `candidates` and `prefer` are traced by JAX.
+
+    Args:
+      max_starts: an element makes at most so many attempts (*batch,), which its candidates share, at least one each.
+      start_steps: an attempt takes at most so many steps (*batch,); most that fail show it sooner.
+      solutions: how many distinct solutions to return of each element; more than one is an axis behind the batch.
+        Static.
+      candidates: how many attempts of an element must get there before it chooses among them. Static; None: one where
+        the first that meets all tolerances will do, else 8 for each of the solutions.
+      prefer: "cost": the lowest cost, lower levels included; "reference": closest to `reference`; "limits": farthest
+        from the joint limits, as a share of each joint's range. Static.
+      reference: configuration (*batch, nq) to which hinges that make several turns stay close, and what has no limits;
+        None: the first of the user's starts, else `q_home`.
+      separation: solutions are distinct that differ by more than this in some joint (*batch,) [rad or m], whole turns
+        of hinges left out.
+      box: slides without limits and free joints start within this of the reference (*batch,) [m].
+      solve: how attempts are made, and what is done with the best of them: Newton's steps where none got there, and the
+        lower levels, for each of which its `max_steps` counts.
+
+    Raises:
+      JaxikError: for what is not a number, or is negative; for counts below one; for a `trace`.
+    """
+
+    max_starts: Any = leaf(0, default=128)
+    start_steps: Any = leaf(0, default=30)
+    solutions: int = static(default=1)
+    candidates: int | None = static(default=None)
+    prefer: str = static(default="cost")
+    reference: Any = leaf(1, default=None)
+    separation: Any = leaf(0, default=0.05)
+    box: Any = leaf(0, default=1.0)
+    solve: SolveOptions = leaf(default_factory=lambda: SolveOptions(initial_damping=0.1))
+
+    def __post_init__(self) -> None:
+        one_of("prefer", self.prefer, PREFERENCES)
+        candidates = self.candidates
+        if not isinstance(self.solve, SolveOptions):
+            raise JaxikError(f"solve is a jaxik.SolveOptions, not {type(self.solve).__name__}")
+        if self.solve.trace:
+            raise JaxikError("a search records no trace: solve again from q, with SolveOptions(trace=True)")
+        set_fields(
+            self,
+            max_starts=option("max_starts", self.max_starts, jnp.int32),
+            start_steps=option("start_steps", self.start_steps, jnp.int32),
+            solutions=_count("solutions", self.solutions),
+            candidates=None if candidates is None else _count("candidates", candidates),
+            separation=option("separation", self.separation, float),
+            box=option("box", self.box, float),
+        )
+        if self.candidates is not None and self.candidates < self.solutions:
+            raise JaxikError(
+                f"{self.solutions} solutions are chosen from at least as many candidates, not {candidates}"
+            )
+
+
+def _count(name: str, value: Any) -> int:
+    try:
+        count = operator.index(value)
+    except (TypeError, jax.errors.JAXTypeError):
+        count = 0
+    if count < 1 or isinstance(value, bool):
+        raise JaxikError(f"{name} is a count from 1 on, known before jit; not {value!r}")
+    return count

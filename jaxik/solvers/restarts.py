@@ -1,0 +1,95 @@
+"""Gauss-Newton from one start after the other, until one of them gets there.
+
+Restarting what is unsolved beats beams: an attempt that will get there does so in a dozen steps, and one that will not
+shows it as early.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.evaluation import Prepared, has_tolerances, met
+from jaxik.problem import Level
+from jaxik.solvers import levenberg_marquardt
+from jaxik.solvers.levenberg_marquardt import gauss_newton, restarted, start_gauss_newton, unfinished
+from jaxik.solvers.options import SolveOptions
+from jaxik.solvers.starts import Starts, start_of
+
+# Steps of all attempts together are bounded by their number, and those of each.
+UNBOUNDED = 2**31 - 1
+
+
+class Best(NamedTuple):
+    """The best configuration (nq,) of all attempts that failed, its cost (), infinite before, and what tasks report."""
+
+    q: jax.Array
+    cost: jax.Array
+    errors: Any
+
+
+class State(NamedTuple):
+    """One element between two steps.
+
+    Attributes:
+      attempt: the one that is under way.
+      best: of those before it.
+      turn (): how many were before it, int32.
+      found, ended (): it got there; nothing is left to do.
+    """
+
+    attempt: levenberg_marquardt.State
+    best: Best
+    turn: jax.Array
+    found: jax.Array
+    ended: jax.Array
+
+
+def start(
+    prepared: Prepared, starts: Starts, base: jax.Array, errors: Any, options: SolveOptions, level: Level, spent: Any
+) -> State:
+    """Before the first step of the first attempt.
+
+    Args:
+      base (nq,): where the degrees of freedom stand that do not take part.
+      options: of each attempt.
+    """
+    none, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    q = start_of(prepared, starts, base, none)
+    attempt = start_gauss_newton(prepared, q, errors, none, options.initial_damping, level, spent)
+    return State(attempt, Best(q, attempt.cost, errors), none, no, no)
+
+
+def step(
+    prepared: Prepared, state: State, starts: Starts, base: jax.Array, options: SolveOptions, level: Level
+) -> State:
+    """One step of the attempt that is under way; where it fails, the next one begins."""
+    moved = gauss_newton(prepared, state.attempt, dataclasses.replace(options, max_steps=UNBOUNDED), level)
+    over = moved.crawling | (moved.iterations - moved.before >= starts.spread.steps)
+    # Without tolerances, what tells that it is there is that it settles, and that the tasks that have one meet it.
+    there = moved.crawling & (not has_tolerances(prepared.problem, level)) & met(prepared, moved.errors, level)
+    failed = over & ~moved.met & ~moved.ended & ~there
+    better = failed & (moved.cost < state.best.cost)
+    best = _where(better, Best(moved.q, moved.cost, moved.errors), state.best)
+    turn = state.turn + failed.astype(jnp.int32)
+    exhausted = failed & (turn >= starts.spread.count)
+    following = restarted(moved, start_of(prepared, starts, base, turn), options.initial_damping)
+    return State(
+        attempt=_where(failed & ~exhausted, following, moved),
+        best=best,
+        turn=jnp.where(exhausted, state.turn, turn),
+        found=moved.met | there,
+        ended=moved.ended | there | exhausted,
+    )
+
+
+def outcome(state: State) -> tuple[Best, jax.Array, jax.Array]:
+    """The best configuration of all attempts, whether it meets all tolerances, and whether Newton is to go on there."""
+    attempt = state.attempt
+    best = _where(state.found, Best(attempt.q, attempt.cost, attempt.errors), state.best)
+    return best, attempt.met, jnp.isfinite(best.cost) & (~attempt.met | unfinished(attempt))
+
+
+def _where(condition: jax.Array, new: Any, old: Any) -> Any:
+    return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
