@@ -1,4 +1,4 @@
-"""How JAX uses this machine: all of its cores, and programs that are compiled once and for all."""
+"""How JAX uses this machine: all of its cores or lanes, and programs that are compiled once and for all."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,9 @@ from jaxik.errors import JaxikError
 
 # Elements for each core below which they are not worth sharing out.
 WORTH_SHARING = 128
+# On an accelerator so many times the lanes of a core work side by side: of the 132 multiprocessors of an H200 each
+# scheduler then has a warp or two. Reasoned, not measured yet.
+TIMES_AS_WIDE = 128
 
 _sharing = False
 
@@ -41,10 +44,21 @@ def use_all_cores() -> int:
 
 def cores_for(elements: int) -> int:
     """Over how many cores so many elements are to be shared out."""
-    if not _sharing or jax.default_backend() != "cpu" or jax.sharding.get_abstract_mesh().shape:
+    if not _sharing or accelerated() or jax.sharding.get_abstract_mesh().shape:
         return 1
     count = len(jax.devices("cpu"))
     return count if elements >= WORTH_SHARING * count else 1
+
+
+def accelerated() -> bool:
+    return jax.default_backend() != "cpu"
+
+
+def lanes_for(width: int, elements: int) -> int:
+    """How many lanes work side by side where a core has `width`, but on an accelerator not many more than elements."""
+    if not accelerated():
+        return width
+    return min(TIMES_AS_WIDE * width, max(width, 1 << (elements - 1).bit_length()))
 
 
 def keep_compiled(directory: str | os.PathLike[str] | None = None) -> Path:

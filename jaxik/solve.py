@@ -24,7 +24,7 @@ FEASIBLE = (1e-5, 1e-9)
 def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:
     """Solve inverse kinematics locally: bounded Levenberg-Marquardt from `q0` to a stationary point.
 
-    It ends when every task meets its tolerance, after one undamped polishing step; where a task has no tolerance, or
+    It ends when every task meets its tolerance, after undamped steps that polish it; where a task has no tolerance, or
     none can be met, at stationarity. Of tasks at several priorities the highest level is solved so; each lower one then
     to stationarity, in what the levels above leave free, whose residuals it does not change. Constraints, and limits
     that keep a distance, come before all tasks, and hold to 1e-9 [m or rad] (float64; 1e-5 in float32): tasks and

@@ -117,6 +117,17 @@ def test_chunks_change_nothing(jaxik_run: Any, folder: Path) -> None:
             np.testing.assert_allclose(parts[name], whole[name], atol=1e-5, err_msg=name)
 
 
+def test_a_search_finds_what_the_start_does_not_lead_to_in_chunks_of_any_size(jaxik_run: Any, folder: Path) -> None:
+    # Turned as far as it goes, away from most targets.
+    stuck = {"start": {"lift": 0.5, "shoulder": 2.5, "elbow": 0.5}, "options": {"max_steps": 6}}
+    for name, size, search in (("alone", "8", False), ("whole", "8", True), ("parts", "3", {"max_starts": 128})):
+        assert jaxik_run(stuck | {"search": search, "output": f"{name}.npz"}, "--chunk", size, "-q").code == 0
+    alone, whole, parts = (jaxik.load(folder / f"{name}.npz") for name in ("alone", "whole", "parts"))
+    assert alone.converged.sum() < 8 and whole.converged.all() and whole.starts.max() > 1
+    np.testing.assert_array_equal(parts.starts, whole.starts)
+    np.testing.assert_allclose(parts.q, whole.q, atol=1e-5)
+
+
 def test_chunks_pair_starts_with_targets_and_compile_once(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

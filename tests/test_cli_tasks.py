@@ -233,7 +233,7 @@ def test_part_of_a_job_has_its_own_targets_and_everyones(folder: Path) -> None:
 def test_limits_constraints_and_frozen_joints_reach_the_problem(
     folder: Path, changes: Any, limits: Any, constraints: Any, moves: Any
 ) -> None:
-    problem, _ = job_of(folder, **changes).part(np.arange(2))
+    problem, *_ = job_of(folder, **changes).part(np.arange(2))
     assert problem.constraints == constraints
     assert moves is None if problem.dof_mask is None else problem.dof_mask.tolist() == moves
     if isinstance(limits, float):

@@ -15,7 +15,7 @@ from dh_tables import UR5E, UR_BASE
 from own_tasks import MIXED, PLANAR
 
 import jaxik
-from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, search
+from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, machine, search
 from jaxik.robot.sources import read_source
 
 PLANE = jaxik.load_robot(PLANAR)
@@ -146,6 +146,24 @@ def test_no_number_recompiles() -> None:
     assert len(traced) == 1
 
 
+def test_a_million_targets_take_less_than_half_a_kilobyte_each() -> None:
+    run = jax.jit(lambda targets: search(planar(targets), jax.random.key(0)))
+    memory = run.lower(jax.ShapeDtypeStruct((10**6, 3), np.float64)).compile().memory_analysis()
+    used = memory.temp_size_in_bytes + memory.output_size_in_bytes + memory.argument_size_in_bytes
+    assert 1e8 < used < 5e8
+
+
+def test_wider_lanes_of_an_accelerator_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = found()
+    monkeypatch.setattr(machine, "accelerated", lambda: True)
+    assert machine.lanes_for(256, 10**6) == 32768 and machine.lanes_for(256, 3000) == 4096
+    jax.clear_caches()
+    wide = search(planar(jnp.tile(planar_targets(), (100, 1))), jax.random.key(0))
+    np.testing.assert_array_equal(wide.status[:6], whole.status)
+    np.testing.assert_allclose(wide.q[:4], whole.q[:4], atol=1e-9)
+    jax.clear_caches()
+
+
 def test_the_users_own_starts_come_first() -> None:
     q = jnp.array([[0.2, -2.0], [-0.25, 0.4], [0.0, 0.0], [0.3, 2.5]])
     given = jnp.stack([jnp.full((4, 2), 0.1), q], axis=1)
@@ -179,7 +197,7 @@ def test_lower_levels_are_solved_from_what_was_found() -> None:
     assert (position < 1e-4).all() and (angle < 1e-3).all()
     alone = arm("panda")[2].q[:40]
     closer = np.linalg.norm(solution.q - home, axis=-1) - np.linalg.norm(alone - home, axis=-1)
-    assert closer.mean() < -0.1
+    assert np.mean(closer < 1e-3) > 0.8 and np.median(closer) < -0.01  # the others go to another branch
 
 
 @cache
@@ -188,7 +206,7 @@ def branches() -> tuple[jaxik.Robot, jaxlie.SE3, jaxik.Solution]:
     robot = jaxik.load_robot("ur5e")
     target = robot.frame_pose(branched(robot), robot.frame("tcp"))
     problem = Problem(robot, {"tip": FrameTask(robot.frame("tcp"), target)})
-    return robot, target, search(problem, jax.random.key(0), options=SearchOptions(solutions=8))
+    return robot, target, search(problem, jax.random.key(0), options=SearchOptions(solutions=8, separation=1e-3))
 
 
 def branched(robot: jaxik.Robot) -> jax.Array:
@@ -207,7 +225,7 @@ def test_all_branches_of_a_six_joint_arm_are_found() -> None:
         position, angle = errors("ur5e", q, jaxlie.SE3(jnp.tile(target.wxyz_xyz[i], (count[i], 1))))
         assert (position < 1e-4).all() and (angle < 1e-3).all()
         away = (q[:, None] - q + np.pi) % (2 * np.pi) - np.pi
-        assert np.abs(away).max(-1)[~np.eye(count[i], dtype=bool)].min(initial=1) > 0.05
+        assert np.abs(away).max(-1)[~np.eye(count[i], dtype=bool)].min(initial=1) > 1e-3  # straight elbows bend by 2e-3
         # In the turn nearest to home, where the limits have room for it.
         home = np.asarray(robot.q_home)
         inside = (np.abs(home) < np.pi) & (np.asarray(robot.limit_upper) > 6)
@@ -253,7 +271,8 @@ def test_the_preferred_solution_is_the_best_of_all(prefer: str) -> None:
         if prefer == "limits":
             lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
             return -np.min(np.minimum(q - lower, upper - q) / (upper - lower), axis=-1)
-        turned = q - 2 * np.pi * np.round((q - reference) / (2 * np.pi))  # which the limits have room for
+        turns = np.round((q - reference) / (2 * np.pi)) * (np.asarray(robot.limit_upper) > 6)  # of all but the elbow
+        turned = q - 2 * np.pi * turns
         return np.sum((turned - reference) ** 2, axis=-1)
 
     of_all = np.where(several.converged, merit(several.q), np.inf).min(-1)

@@ -30,7 +30,7 @@ def run_solve(arguments: argparse.Namespace) -> int:
     # A process that uses JAX already keeps its own settings.
     with contextlib.suppress(JaxikError):
         use_all_cores()
-    if jax.config.read("jax_compilation_cache_dir") is None:
+    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         keep_compiled()
     file = read_yaml(arguments.config)
     file.root.allow(*KEYS)

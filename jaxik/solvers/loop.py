@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
+from jaxik.machine import lanes_for
 
 # Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, a step's
 # data no longer fits the L2 cache: 1.44, 1.57, 1.61 and 1.44 M Panda steps/s at 128, 256, 512 and 1024 on one core.
@@ -170,6 +171,9 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
         one = [jnp.zeros((1, *x.shape[1:]), x.dtype) if m else x for x, m in zip(leaves, mapped, strict=True)]
         answers = jax.eval_shape(lambda: stream(method, one, mapped, treedef))
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape[1:]), x.dtype), answers)
+    count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
+    phases = tuple(phase._replace(width=lanes_for(phase.width, count)) for phase in method.phases)
+    method = method._replace(width=lanes_for(method.width, count), phases=phases)
     elements = _Elements(method, leaves, mapped, treedef)
     packing = _Packing(jax.eval_shape(method.start, elements.one))
     start = lanes(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)

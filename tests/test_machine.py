@@ -1,0 +1,63 @@
+"""All cores and kept programs: settings of a process, each tried in one of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import pytest
+from own_tasks import PLANAR
+
+import jaxik
+
+SHARED = f"""
+import os, sys
+import jax, numpy as np, jaxik
+cores = jaxik.use_all_cores()
+assert cores == len(os.sched_getaffinity(0)) == len(jax.devices()), jax.devices()
+kept = jaxik.keep_compiled(sys.argv[1])
+robot = jaxik.load_robot('''{PLANAR}''')
+q = robot.sample(jax.random.key(0), (128 * cores + 1,))
+target = robot.frame_pose(q, robot.frame("tip")).translation()
+
+def solved(target):
+    task = jaxik.FrameTask(robot.frame("tip"), target, orientation_cost=None)
+    return jaxik.search(jaxik.Problem(robot, {{"tip": task}}), jax.random.key(0))
+
+few, many, jitted = solved(target[:100]), solved(target), jax.jit(solved)(target)
+assert len(many.q.sharding.device_set) == cores
+np.testing.assert_array_equal(many.q[:100], few.q)
+np.testing.assert_array_equal(jitted.q, many.q)
+mesh = jax.sharding.Mesh(jax.devices(), ("mine",), axis_types=(jax.sharding.AxisType.Auto,))
+part = jax.sharding.PartitionSpec("mine")
+own = jax.shard_map(lambda t: solved(t).status, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
+assert (own(target[: 128 * cores]) == 0).all()
+assert any(kept.iterdir())
+"""
+
+
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(jaxik.__file__).parents[1])}
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment)
+
+
+def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path) -> None:
+    done = run(SHARED, str(tmp_path / "kept"))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_process_that_uses_jax_already_keeps_its_devices() -> None:
+    done = run(
+        "import jax; jax.config.update('jax_num_cpu_devices', 1); jax.devices(); import jaxik; jaxik.use_all_cores()"
+    )
+    one = len(os.sched_getaffinity(0)) == 1
+    assert one or "call use_all_cores() right after the imports" in done.stderr
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    before = jax.config.jax_compilation_cache_dir
+    with pytest.raises(jaxik.JaxikError, match="compiled programs cannot be kept in .*file"):
+        jaxik.keep_compiled(tmp_path / "file" / "inside")
+    assert jax.config.jax_compilation_cache_dir == before
