@@ -184,7 +184,8 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
         ended=stationary
         | (first & ~accepted)
         | ((iterations >= options.max_steps) & settled)
-        | (late & rejected & ~(state.restorations > 0)),
+        # What was restored late, from the best point, did not come near: it would not the next time.
+        | (late & rejected & (state.length == 0)),
         iterations=iterations,
         spent=state.spent,
     )
