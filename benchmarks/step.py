@@ -3,7 +3,7 @@
 Panda with one frame task and configuration and velocity limits, and a humanoid of 41 degrees of freedom with seven
 tasks. Every library's velocities are compared with ours in float64; a library that is not installed is said to be
 absent. Peers run one robot at a time on one core, as they do; ours in a batch, on one core inside a plain jit and
-sharded over all of them, and one robot at a time as well, dispatch included.
+sharded over all of them, and one robot at a time as well, dispatch included, with an account of where that time goes.
 
 Gates: Panda at least 50 times and the humanoid at least 10 times mink's steps per second in the same run, one robot at
 a time within twice mink's time, and the same velocities.
@@ -23,6 +23,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 import jaxik
+from benchmarks.latency import account
 from benchmarks.timing import measured
 from jaxik.robot.sources import read_source
 
@@ -60,10 +61,8 @@ def _panda() -> dict[str, Any]:
     targets = robot.frame_pose(goal, tip)
     limits = (jaxik.ConfigurationLimit(), jaxik.VelocityLimit(FAST))
 
-    def velocity(q: jax.Array, target: jaxlie.SE3) -> tuple[jax.Array, jax.Array]:
-        problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}, limits=limits)
-        result = jaxik.step(problem, q, DT, damping=DAMPING)
-        return result.velocity, result.status
+    def problem(target: jaxlie.SE3) -> jaxik.Problem:
+        return jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}, limits=limits)
 
     model = read_source("panda").model
     configuration, task = mink.Configuration(model), mink.FrameTask("tcp", "site", 1.0, 1.0)
@@ -74,7 +73,7 @@ def _panda() -> dict[str, Any]:
         task.set_target(mink.SE3(target))
         return mink.solve_ik(configuration, [task], DT, "daqp", damping=DAMPING, limits=held)
 
-    result = _compared(velocity, q, targets, {"mink": by_mink, **_pink_panda()})
+    result = _compared(problem, q, targets, {"mink": by_mink, **_pink_panda()})
     return {**result, "mjinx": _mjinx_panda(q, targets)}
 
 
@@ -86,14 +85,13 @@ def _humanoid() -> dict[str, Any]:
     com = robot.center_of_mass(goal)
     limits = (jaxik.ConfigurationLimit(),)
 
-    def velocity(q: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
+    def problem(given: Any) -> jaxik.Problem:
         targets, com = given
         tasks: dict[str, Any] = {name: jaxik.FrameTask(frames[name], targets[name]) for name in EFFECTORS}
         tasks["head"] = jaxik.FrameTask(frames["head"], targets["head"], position_cost=0.0)
         tasks["com"] = jaxik.ComTask(com)
         tasks["posture"] = jaxik.PostureTask(robot.q_home, cost=0.1)
-        result = jaxik.step(jaxik.Problem(robot, tasks, limits=limits), q, DT, damping=DAMPING)
-        return result.velocity, result.status
+        return jaxik.Problem(robot, tasks, limits=limits)
 
     model = read_source("humanoid").model
     configuration = mink.Configuration(model)
@@ -112,7 +110,7 @@ def _humanoid() -> dict[str, Any]:
         tasks = [*reach.values(), balance, posture]
         return mink.solve_ik(configuration, tasks, DT, "daqp", damping=DAMPING, limits=held)
 
-    return _compared(velocity, q, (targets, com), {"mink": by_mink})
+    return _compared(problem, q, (targets, com), {"mink": by_mink})
 
 
 def _starts(robot: jaxik.Robot, count: int) -> tuple[jax.Array, jax.Array]:
@@ -122,7 +120,13 @@ def _starts(robot: jaxik.Robot, count: int) -> tuple[jax.Array, jax.Array]:
     return q, robot.integrate(q, WAY * shifts[1])
 
 
-def _compared(velocity: Callable[..., Any], q: jax.Array, given: Any, peers: dict[str, Any]) -> dict[str, Any]:
+def _compared(
+    problem: Callable[[Any], jaxik.Problem], q: jax.Array, given: Any, peers: dict[str, Any]
+) -> dict[str, Any]:
+    def velocity(q: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
+        result = jaxik.step(problem(given), q, DT, damping=DAMPING)
+        return result.velocity, result.status
+
     (_, status), times = measured(velocity, q, given)
     count = q.shape[0]
     cores = jax.make_mesh((jax.device_count(),), ("batch",))
@@ -140,6 +144,7 @@ def _compared(velocity: Callable[..., Any], q: jax.Array, given: Any, peers: dic
             "cores": jax.device_count(),
             "converged": float(np.mean(np.asarray(status) == jaxik.Status.CONVERGED)),
             "us_alone": round(_microseconds(lambda: jax.block_until_ready(alone(*one)), 300), 1),
+            "us_alone_up_to": account(problem, velocity, *one, DT),
         }
     }
     few = jax.tree.map(lambda x: np.asarray(x[:PEER_STEPS], float), (q, _plain(given)))

@@ -58,9 +58,22 @@ def cross(a: jax.Array, b: jax.Array) -> jax.Array:
     return a[1:4] * b[2:] - a[2:] * b[1:4]
 
 
-def across(x: jax.Array, unit: jax.Array) -> jax.Array:
-    """The part of `x` (3,) that is perpendicular to a unit vector."""
-    return x - jnp.sum(x * unit) * unit
+def plane_across(unit: jax.Array, other: jax.Array) -> jax.Array:
+    """Two unit vectors (2, 3), perpendicular to each other and to the unit vector `other`.
+
+    They are chosen across `unit` alone (Duff et al., "Building an Orthonormal Basis, Revisited", 2017), and turned with
+    it to `other` by the shortest way: what they have in common with the normal of the plane of both stays as it is, so
+    that in a motion in that plane none of them becomes nearly, but not quite, the normal.
+    """
+    x, y, z = unit
+    sign = jnp.where(z < 0, -1, 1).astype(unit.dtype)
+    a = -1 / (sign + z)
+    chosen = jnp.stack([1 + sign * x * x * a, sign * x * y * a, -sign * x, x * y * a, sign + y * y * a, -y])
+    chosen = chosen.reshape(2, 3)
+    middle = unit + other
+    size = jnp.sum(middle * middle) / 2
+    share = (chosen @ other) / jnp.where(size > jnp.finfo(unit.dtype).eps, size, 1)
+    return chosen - share[:, None] * middle
 
 
 def normalized(q: jax.Array) -> jax.Array:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxik import kinematics
 from jaxik.kinematics import Kinematics
-from jaxik.limits.base import without_noise
+from jaxik.limits.base import noise, without_noise
 from jaxik.limits.box import movable
 from jaxik.limits.merge import merged_bounds, merged_rows
 from jaxik.problem import Level, Problem, constants_of, constraints_of, levels, limits_of
@@ -47,7 +47,8 @@ class Linearization:
       lower, upper (*batch, nv): what limits and `dof_mask` leave to each degree of freedom.
       G (*batch, k, nv), h (*batch, k): rows of limits; None without.
       A (*batch, p, nv), b (*batch, p): constraints; None without.
-      residuals: task or constraint to its residual, without cost and gain; velocity tasks to A x - b at x = 0.
+      residuals: task to its residual, and constraint to what of it is held, without cost and gain; velocity tasks to
+        A x - b at x = 0.
       jacobians: the same to its Jacobian, with one more axis nv.
       errors: task or constraint to what it reports, as in a `Solution`.
     """
@@ -132,8 +133,8 @@ def _evaluate(problem: Problem, tasks: dict[str, Task], kin: Kinematics, held: b
     robot = problem.robot
 
     def look(task: Task, kin: Kinematics) -> _Evaluated:
-        residual = task.attainable(robot, kin) if held else task.residual(robot, kin)
-        return _Evaluated(residual, task.step_jacobian(robot, kin), task.error(robot, kin))
+        seen = task.held(robot, kin) if held else (task.residual(robot, kin), task.step_jacobian(robot, kin))
+        return _Evaluated(*seen, task.error(robot, kin))
 
     return of_each(look, tasks, kin)
 
@@ -182,4 +183,8 @@ def _held(constraints: dict[str, Task], held: dict[str, _Evaluated]) -> tuple[ja
             asked = w != 0
             matrices.append(jnp.where(asked[..., None], j, 0).reshape(-1, j.shape[-1]))
             rights.append(jnp.ravel(jnp.where(asked, -task.gain * r, 0)))
-    return without_noise(jnp.concatenate(matrices)), jnp.concatenate(rights)
+    rows, right = jnp.concatenate(matrices), jnp.concatenate(rights)
+    matrix = without_noise(rows)
+    # A row of zeros that asks for the rounding of zero would contradict itself.
+    idle = jnp.all(matrix == 0, axis=-1) & (jnp.abs(right) <= noise(rows))
+    return matrix, jnp.where(idle, 0, right)

@@ -9,8 +9,9 @@ import quadprog
 from jaxik import QPSolution
 from jaxik.quadratic import Program
 
-# DAQP's flags where it says that nothing satisfies the constraints, and where it gives up on degenerate ones.
-DAQP_INFEASIBLE, DAQP_CYCLES = -1, -2
+# DAQP's flags where it says that nothing satisfies the constraints, where it gives up on degenerate ones, and where
+# equalities depend on each other: of independent rows (A, b) because they contradict each other.
+DAQP_INFEASIBLE, DAQP_CYCLES, DAQP_DEPENDENT = -1, -2, -6
 
 
 def numbers(program: Any) -> Program:
@@ -93,6 +94,15 @@ def proves_infeasible(program: Program, solution: QPSolution) -> bool:
     return bool(signs and np.max(np.abs(total)) <= 2e-14 * np.max(size) and value < 0 and np.isfinite(value))
 
 
+def without_repetition(program: Program) -> Program:
+    """One element with independent equalities, contradictions included: DAQP and quadprog take no others."""
+    if program.A is None or program.b is None:
+        return program
+    _, sizes, turned = np.linalg.svd(np.column_stack([program.A, program.b]), full_matrices=False)
+    rows = (sizes[:, None] * turned)[sizes > 1e-10 * sizes.max(initial=0)]
+    return program._replace(A=rows[:, :-1], b=rows[:, -1])
+
+
 def from_daqp(program: Program) -> tuple[np.ndarray, float] | None:
     """Minimiser and minimum of one element; None where it finds none."""
     n = program.c.shape[0]
@@ -120,7 +130,7 @@ def from_daqp(program: Program) -> tuple[np.ndarray, float] | None:
         eta_prox=1e-11,
         progress_tol=1e-16,
     )
-    assert flag in (1, 2, DAQP_INFEASIBLE, DAQP_CYCLES), flag
+    assert flag in (1, 2, DAQP_INFEASIBLE, DAQP_CYCLES, DAQP_DEPENDENT), flag
     return None if flag < 0 else (np.asarray(x), value)
 
 

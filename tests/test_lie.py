@@ -199,3 +199,18 @@ def test_log_of_the_exponential_has_the_identity_as_derivative(dtype: Any) -> No
     for name in ("log_rotation", "log_quaternion"):
         jacobian = jax.jit(jax.vmap(jax.jacfwd(ROUND_TRIPS[name][0])))(inside)
         np.testing.assert_allclose(jacobian, np.broadcast_to(np.eye(3), jacobian.shape), atol=200 * np.finfo(dtype).eps)
+
+
+def test_plane_across_is_orthonormal_and_turns_about_the_normal_of_its_arguments() -> None:
+    ends = np.random.default_rng(0).standard_normal((50, 2, 3))
+    ends[:, :, 2] *= np.arange(50)[:, None] % 2  # half of them in a plane
+    ends /= np.linalg.norm(ends, axis=2, keepdims=True)
+    ends[:3, 1] = ends[:3, 0]
+    unit, other = np.moveaxis(ends, 1, 0)
+    plane = np.asarray(jax.vmap(lie.plane_across)(unit, other))
+    np.testing.assert_allclose(plane @ np.swapaxes(plane, 1, 2), np.broadcast_to(np.eye(2), (50, 2, 2)), atol=1e-13)
+    np.testing.assert_allclose(np.einsum("bij,bj->bi", plane, other), 0, atol=1e-13)
+    chosen = np.asarray(jax.vmap(lie.plane_across)(unit, unit))
+    np.testing.assert_allclose(plane[::2, :, 2], chosen[::2, :, 2], atol=1e-15)
+    behind = np.asarray(jax.vmap(lie.plane_across)(unit, -unit))
+    np.testing.assert_allclose(np.einsum("bij,bj->bi", behind, unit), 0, atol=1e-15)

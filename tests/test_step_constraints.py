@@ -192,3 +192,75 @@ def test_rows_that_are_the_rounding_of_zero_ask_for_nothing(dtype: Any) -> None:
     np.testing.assert_array_equal(held.status, Status.CONVERGED)
     behind = step(Problem(robot, tasks, (across,)), q, DT)
     np.testing.assert_allclose(behind.velocity, step(Problem(robot, tasks, ()), q, DT).velocity, rtol=1e-4, atol=1e-4)
+
+
+ASKEW = 'euler="0.4 -0.9 1.3" pos="3 -2 1"'
+
+
+Scene = tuple[Robot, dict[str, jaxik.Task], np.ndarray]
+
+
+def arm_in_a_plane() -> tuple[Robot, np.ndarray]:
+    return jaxik.load_robot(TURNED.replace('euler="1.5707963267948966 0 0"', ASKEW)), np.array([0.4, 1.1, -0.7])
+
+
+def two_directions() -> Scene:
+    robot = mixed()
+    look = jaxik.LookAtTask(robot.frame("tip"), np.array([3.0, -1.0, 0.4]), gain=GAIN)
+    held = {"look": look, "align": jaxik.AxisAlignTask(robot.frame("upper"), np.array([1.0, 2.0, 0.5]), gain=GAIN)}
+    return robot, held, np.asarray(robot.sample(jax.random.key(4), (8,)))
+
+
+def pose_in_a_plane() -> Scene:
+    """Six rows of which three follow from the others, none of them zero."""
+    robot, goal = arm_in_a_plane()
+    pose = jaxik.FrameTask(robot.frame("tip"), robot.frame_pose(goal, "tip"), gain=GAIN, axes="world")
+    return robot, {"tip": pose}, goal + np.random.default_rng(0).uniform(-0.5, 0.5, (8, 3))
+
+
+def look_from_near() -> Scene:
+    """From 8 mm: what is rounding of the tip's position is 100 times that of the direction; one row is zero."""
+    robot, goal = arm_in_a_plane()
+    tip, along = robot.frame_pose(goal, "tip"), np.array([1.0, 0.0, 0.0])
+    look = jaxik.LookAtTask(robot.frame("tip"), tip @ (0.008 * along), along, gain=GAIN)
+    return robot, {"look": look}, goal + np.random.default_rng(0).uniform(-2e-4, 2e-4, (64, 3))
+
+
+def loop_in_a_plane() -> Scene:
+    """The linkage, started somewhat open."""
+    askew = LINKAGE.replace("<worldbody>", f"<worldbody><body {ASKEW}>").replace("</worldbody>", "</body></worldbody>")
+    robot = jaxik.load_robot(askew)
+    held: dict[str, jaxik.Task] = {"closed": jaxik.EqualityConstraintTask(robot.equalities(), gain=GAIN)}
+    return robot, held, np.random.default_rng(0).uniform(-0.2, 0.2, (8, robot.nq))
+
+
+@pytest.mark.parametrize(
+    ("scene", "dtype", "left"),
+    [
+        (two_directions, np.float64, 1e-14),
+        (pose_in_a_plane, np.float64, 1e-14),
+        (pose_in_a_plane, np.float32, 1e-6),
+        (loop_in_a_plane, np.float64, 1e-14),
+        (look_from_near, np.float64, 1e-4),  # so near, the posture's pull still turns it
+    ],
+)
+def test_rows_that_follow_from_others_contradict_nothing_down_to_the_last_digit(
+    scene: Any, dtype: Any, left: float
+) -> None:
+    """In a closed loop of steps: in the end residuals are rounding, and no motion makes up all of that."""
+    robot, held, q = scene()
+    problem = Problem(robot, {"rest": jaxik.PostureTask(q[0], 0.3)}, None, held)
+
+    @partial(jax.jit, compiler_options=UNOPTIMISED)
+    def run(q: jax.Array) -> Any:
+        def advance(q: jax.Array, _: Any) -> Any:
+            result = step(problem, q, DT)
+            return result.q, (result.status, result.qp.kkt_residual, {name: result.residuals[name] for name in held})
+
+        return jax.lax.scan(advance, q, length=60)[1]
+
+    status, kkt, residuals = jax.device_get(run(np.asarray(q, dtype)))
+    np.testing.assert_array_equal(status, Status.CONVERGED)
+    assert kkt.max() < 64 * np.finfo(dtype).eps
+    first, last = (max(np.abs(x[i]).max() for x in jax.tree.leaves(residuals)) for i in (0, -1))
+    assert first > 0.05 and last < left

@@ -90,14 +90,17 @@ def share(value: Any) -> jax.Array:
     return gain
 
 
-def without_noise(matrix: jax.Array) -> jax.Array:
-    """Rows (k, n) on a displacement, zero where they are the rounding of zero: scaled up, noise would be a demand.
+def noise(matrix: jax.Array) -> jax.Array:
+    """Below this () entries of rows (k, n) on a displacement, and what they are to give, are the rounding of zero.
 
     Entries are metres and radians for each metre and radian, and so about 1 or lengths of the robot.
     """
-    eps = jnp.finfo(matrix.dtype).eps
-    noise = ROUNDINGS * eps * jnp.maximum(jnp.max(jnp.abs(matrix), initial=0), 1)
-    return jnp.where(jnp.max(jnp.abs(matrix), axis=-1, keepdims=True, initial=0) <= noise, 0, matrix)
+    return ROUNDINGS * jnp.finfo(matrix.dtype).eps * jnp.maximum(jnp.max(jnp.abs(matrix), initial=0), 1)
+
+
+def without_noise(matrix: jax.Array) -> jax.Array:
+    """Rows (k, n) on a displacement, zero where they are the rounding of zero: scaled up, noise would be a demand."""
+    return jnp.where(jnp.max(jnp.abs(matrix), axis=-1, keepdims=True, initial=0) <= noise(matrix), 0, matrix)
 
 
 def times(factor: Any, distance: jax.Array) -> jax.Array:

@@ -28,7 +28,9 @@ def farkas(program: Program, weights: jax.Array) -> tuple[Certificate, jax.Array
     """The ray of weights (m + p,) on rows and equalities, those of bounds following; and whether it proves anything.
 
     What the weighted rows add up to must be zero, to rounding, for variables that are not bounded on that side, and
-    cancel beyond rounding what bounds and right-hand sides add up to.
+    cancel beyond rounding what bounds and right-hand sides add up to. Variables and right-hand sides of less than 1 are
+    rounded as 1 is, as in `kkt_residual`: what is left of a gap between two directions, or between the ends of a
+    closed loop, is a difference of such numbers, and rows of which one follows from others contradict it by that.
     """
     eps = jnp.finfo(weights.dtype).eps
     largest = jnp.max(jnp.abs(weights), initial=0)
@@ -42,7 +44,7 @@ def farkas(program: Program, weights: jax.Array) -> tuple[Certificate, jax.Array
         if matrix is not None and offset is not None:
             total, size = total + weight @ matrix, size + jnp.abs(weight) @ jnp.abs(matrix)
             term = jnp.where(weight == 0, 0, weight * jnp.where(weight == 0, 0, offset))
-            bound, scale = bound + jnp.sum(term), scale + jnp.sum(jnp.abs(term))
+            bound, scale = bound + jnp.sum(term), scale + jnp.sum(jnp.maximum(jnp.abs(weight), jnp.abs(term)))
     upper, lower = jnp.maximum(-total, 0), jnp.maximum(total, 0)
     unbounded = ((upper > 0) & (program.upper == jnp.inf)) | ((lower > 0) & (program.lower == -jnp.inf))
     closed = jnp.all(~unbounded | (jnp.abs(total) <= 64 * eps * jnp.max(size)))
@@ -54,7 +56,7 @@ def farkas(program: Program, weights: jax.Array) -> tuple[Certificate, jax.Array
     bound = bound + jnp.sum(tops) - jnp.sum(bottoms)
     # What the rows cancel to is uncertain by the rounding of what they are.
     reach = jnp.maximum(
-        jnp.where(upper > 0, jnp.abs(tops / upper), 0), jnp.where(lower > 0, jnp.abs(bottoms / lower), 0)
+        jnp.where(upper > 0, jnp.abs(tops / upper), 1), jnp.where(lower > 0, jnp.abs(bottoms / lower), 1)
     )
     scale = scale + jnp.sum(size * reach)
     proven = closed & (bound + left < -64 * eps * scale)

@@ -71,9 +71,10 @@ class AxisAlignTask(Task):
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return lie.normalized(self.axis) - self._direction(kin)
 
-    def attainable(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        """The residual across the target, along which the target does not change."""
-        return lie.across(self.residual(robot, kin), self._direction(kin))
+    def held(self, robot: Robot, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
+        """Two rows, across the target, along which the target does not change."""
+        plane = lie.plane_across(lie.normalized(self.axis), self._direction(kin))
+        return plane @ self.residual(robot, kin), plane @ self.jacobian(robot, kin)
 
     def _direction(self, kin: Kinematics) -> jax.Array:
         """The target in the frame's axes."""

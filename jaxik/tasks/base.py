@@ -77,14 +77,6 @@ class Task:
         """The residual's derivative along `integrate(q, dq)`: the residual's pytree with one more axis nv."""
         return default_jacobian(self, robot, kin)
 
-    def attainable(self, robot: Robot, kin: Kinematics) -> Any:
-        """What a step can remove of the residual: all of it, but for residuals that leave a surface as they shrink.
-
-        As a constraint, the task asks a step for that: between unit vectors no motion makes up the way through the
-        sphere.
-        """
-        return self.residual(robot, kin)
-
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> Any:
         """The Jacobian that a differential-IK step acts on: the residual's derivative, but for rows on the motion.
 
@@ -92,6 +84,14 @@ class Task:
         on its way. `solve`, which knows no motion, leaves them out.
         """
         return self.jacobian(robot, kin)
+
+    def held(self, robot: Robot, kin: Kinematics) -> tuple[Any, Any]:
+        """What a step removes where the task is a constraint, with its Jacobian: the residual, by default.
+
+        A residual that leaves a surface as it shrinks says here what lies in the surface: between unit vectors no
+        motion makes up the way through the sphere.
+        """
+        return self.residual(robot, kin), self.step_jacobian(robot, kin)
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
         """The residual's derivative with respect to each thing that it looks at, with one more axis on each leaf.

@@ -76,10 +76,10 @@ class LookAtTask(Task):
         direction, _ = self._direction(kin)
         return lie.normalized(self.axis) - direction
 
-    def attainable(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        """The residual across the line of sight, along which the direction does not change."""
-        direction, _ = self._direction(kin)
-        return lie.across(self.residual(robot, kin), direction)
+    def held(self, robot: Robot, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
+        """Two rows, across the line of sight, along which the direction does not change."""
+        plane = lie.plane_across(lie.normalized(self.axis), self._direction(kin)[0])
+        return plane @ self.residual(robot, kin), plane @ self.jacobian(robot, kin)
 
     def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         pose = kin.transform(self.frame)
