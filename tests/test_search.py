@@ -175,6 +175,16 @@ def test_the_users_own_starts_come_first() -> None:
     assert (both.starts == 2).all()
 
 
+def test_a_start_that_is_not_finite_is_told_if_it_is_the_first_and_harms_no_other() -> None:
+    bad = jnp.array([[0.1, 0.2], [jnp.nan, 0.0]])
+    far = planar(jnp.array([[-3.0, 0, 0], [0.9, -1.0, 0]]))
+    first = search(far, jax.random.key(0), starts=bad[::-1])
+    np.testing.assert_array_equal(first.status, [Status.NONFINITE] * 2)
+    second = search(far, jax.random.key(0), starts=bad, options=SearchOptions(max_starts=9))
+    np.testing.assert_array_equal(second.status[0], Status.STALLED)
+    assert jnp.isfinite(first.q).all() and second.starts[0] == 9
+
+
 def test_joints_that_are_held_or_of_no_use_stay_at_the_first_start() -> None:
     robot = jaxik.load_robot("panda")
     start = robot.q_home + 0.1

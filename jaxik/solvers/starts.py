@@ -54,6 +54,8 @@ def starts_of(prepared: Prepared, spread: Spread) -> Starts:
     """The starts of an element, with the limits that hold in its problem."""
     robot = prepared.problem.robot
     count = len(robot.topology.joints)
+    reference = jnp.where(jnp.isfinite(spread.reference), spread.reference, robot.q_home)
+    spread = dataclasses.replace(spread, reference=reference)
     limits = prepared.robot.limit_lower[:count], prepared.robot.limit_upper[:count]
     lower, upper = _near(robot.topology, spread.reference, *limits, spread.box)
     return Starts(spread, dataclasses.replace(robot, limit_lower=lower, limit_upper=upper))
@@ -86,8 +88,9 @@ def start_of(prepared: Prepared, starts: Starts, base: jax.Array, turn: jax.Arra
     for j in prepared.problem.robot.topology.free_joints:
         place = prepared.problem.robot.topology.joints[j].q_index
         drawn = drawn.at[place : place + 3].add(given.reference[place : place + 3])
-    q = jnp.where(_moving(prepared), jnp.where(index < count, own, drawn), base[: own.shape[0]])
-    return placed(prepared, q)
+    base = base[: own.shape[0]]
+    own = jnp.where(jnp.isfinite(own), own, base)
+    return placed(prepared, jnp.where(_moving(prepared), jnp.where(index < count, own, drawn), base))
 
 
 def _shares(shift: jax.Array, index: jax.Array) -> jax.Array:
