@@ -38,7 +38,7 @@ def measured(name: str, count: int) -> dict[str, Any]:
         **quality(solution, verdict),
         **times,
         **run_times,
-        **rates(solution, verdict, run_times["run_ms"]),
+        **rates(solution, verdict, run_times),
     }
 
 

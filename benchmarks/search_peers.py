@@ -5,7 +5,6 @@ What they return is clipped to the limits before it is judged, since none of the
 are those that did best of the ones tried: README.md of this folder. All run on one core of the processor, as they do.
 """
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import jaxik
 from benchmarks.judge import judged
 from benchmarks.searching import verified
 from benchmarks.solve import ORIENTATION, POSITION
+from benchmarks.timing import Clock
 
 BUNDLED = Path(jaxik.__file__).parent / "robot" / "bundled"
 NEWTON_TARGETS, RESTARTED_TARGETS = 512, 256
@@ -27,11 +27,12 @@ INSIDE = 0.9  # of the tolerances: where they stop, so that it holds for the jud
 
 
 class Point(NamedTuple):
-    """What a library returned with some setting: configurations (n, nq), and seconds for all of them."""
+    """What a library returned with some setting: configurations (n, nq), and the time of all of them [s]."""
 
     setting: str
     q: np.ndarray
     seconds: float
+    processor: float
 
 
 def measured(model: Any, targets: np.ndarray, home: np.ndarray) -> dict[str, Any]:
@@ -46,19 +47,21 @@ def measured(model: Any, targets: np.ndarray, home: np.ndarray) -> dict[str, Any
             results[name] = {"absent": "not installed"}
             continue
         results[name] = []
-        for setting, q, seconds in points:
+        for setting, q, seconds, processor in points:
             verdict = judged(model, np.clip(q, *model.jnt_range.T), {"tcp": few})
-            results[name].append(figures(setting, verified(verdict), seconds))
+            results[name].append(figures(setting, verified(verdict), seconds, processor))
     return results
 
 
-def figures(setting: str, good: np.ndarray, seconds: float) -> dict[str, Any]:
+def figures(setting: str, good: np.ndarray, seconds: float, processor: float) -> dict[str, Any]:
+    """Of a setting: the share that is verified, and verified targets per second, by the wall and by the processor."""
     return {
         "setting": setting,
         "targets": len(good),
         "success": round(float(good.mean()), 5),
         "us_per_target": round(1e6 * seconds / len(good), 2),
         "targets_per_s": round(int(good.sum()) / seconds, 1),
+        "targets_per_processor_s": round(int(good.sum()) / processor, 1),
     }
 
 
@@ -66,7 +69,7 @@ def _newton(model: Any, targets: np.ndarray, home: np.ndarray) -> list[Point]:
     """Its own batched solver, sampler and choice of the best seed by cost, with analytic Jacobians."""
     import warp
 
-    warp.config.quiet = True  # what it says at its start would stand in the results
+    warp.config.log_level = warp.LOG_WARNING  # what it says of itself would stand among the results
     import newton
     from newton import ik
 
@@ -95,10 +98,10 @@ def _newton(model: Any, targets: np.ndarray, home: np.ndarray) -> list[Point]:
             q = warp.zeros_like(q0)
             solver.step(q0, q, iterations=1)  # compiles its kernels
             solver.reset()
-            begin = time.perf_counter()
+            clock = Clock()
             solver.step(q0, q, iterations=NEWTON_STEPS)
             warp.synchronize()
-            points.append(Point(f"{seeds} seeds", q.numpy().astype(float), time.perf_counter() - begin))
+            points.append(Point(f"{seeds} seeds", q.numpy().astype(float), *clock.read()))
     return points
 
 
@@ -159,15 +162,18 @@ def _restarted(
     random = np.random.default_rng(0)
     starts = random.uniform(*model.jnt_range.T, (len(targets), ATTEMPTS, model.nq))
     starts[:, 0] = home
-    found, elapsed = np.zeros_like(starts), np.zeros(starts.shape[:2])
+    found, elapsed = np.zeros_like(starts), np.zeros((*starts.shape[:2], 2))
     attempt(targets[0], home)
     for i, target in enumerate(targets):
         for k in range(ATTEMPTS):
-            begin = time.perf_counter()
+            clock = Clock()
             q, solved = attempt(target, starts[i, k])
-            elapsed[i, k] = time.perf_counter() - begin
+            elapsed[i, k] = clock.read()
             found[i, k:] = q
             if solved:
                 break
     budgets = [k for k in (1, 2, 3, 4, 6, 8, 16, 32, 64) if k <= ATTEMPTS]
-    return [Point(f"{k} attempts", found[:, k - 1], float(elapsed[:, :k].sum())) for k in budgets]
+    return [
+        Point(f"{k} attempt{'s' * (k > 1)}", found[:, k - 1], *elapsed[:, :k].sum(axis=(0, 1)).tolist())
+        for k in budgets
+    ]

@@ -27,10 +27,8 @@ def _success(libraries: dict[str, Any], path: Path) -> None:
         # One of twice as many targets stands for none that was missed, which a logarithm cannot show.
         missed = [max(1 - point["success"], 0.5 / point["targets"]) for point in points]
         missing_floor = min(missing_floor, *missed)
-        axes.plot([point["us_per_target"] for point in points], missed, marker=MARKERS[name], label=name)
-        for point, share in ((points[0], missed[0]), (points[-1], missed[-1])):
-            place = (point["us_per_target"], share)
-            axes.annotate(point["setting"], place, (5, 5), textcoords="offset points", fontsize=8)
+        ends = f"{name}, {points[0]['setting']} to {points[-1]['setting']}"
+        axes.plot([point["us_per_target"] for point in points], missed, marker=MARKERS[name], label=ends)
     axes.set(xscale="log", yscale="log", ylim=(0.6 * missing_floor, 1.0))
     axes.margins(x=0.15)
     axes.set(xlabel="time per target [µs], one device", ylabel="share of targets not reached")
@@ -47,13 +45,14 @@ def _throughput(results: dict[str, Any], path: Path) -> None:
     figure, axes = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     table = results["throughput"]
     axes.plot(list(table), [row["targets_per_s"] for row in table.values()], marker="o", label="jaxik")
-    for name, points in results["panda"].items():
-        if name != "jaxik" and "absent" not in points:
-            rate = points[-1]["targets_per_s"]
-            (line,) = axes.plot([], [], linestyle="--", label=f"{name}, {points[-1]['setting']}")
-            axes.axhline(rate, linestyle="--", color=line.get_color())
-    axes.set_xscale("log", base=4)
-    axes.set(yscale="log", xlabel="batch size", ylabel="verified targets per second")
+    peers = {
+        name: points[-1] for name, points in results["panda"].items() if name != "jaxik" and "absent" not in points
+    }
+    for place, (name, point) in enumerate(peers.items(), 1):
+        axes.axhline(point["targets_per_s"], linestyle="--", color=f"C{place}", label=f"{name}, {point['setting']}")
+    axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="verified targets per second")
+    axes.set_xticks(list(table), [str(batch) for batch in table], minor=False)
+    axes.minorticks_off()
     axes.set_title("Panda: throughput by batch size")
     axes.grid(True, which="both", alpha=0.3)
     axes.legend()

@@ -70,9 +70,11 @@ def counted(statuses: np.ndarray) -> dict[str, int]:
     return {kind.name: int((statuses == kind).sum()) for kind in jaxik.Status if (statuses == kind).any()}
 
 
-def rates(solution: jaxik.Solution, verdict: Verdict, run_ms: float) -> dict[str, int]:
-    """Verified targets and steps per second."""
+def rates(solution: jaxik.Solution, verdict: Verdict, times: dict[str, float]) -> dict[str, int]:
+    """Verified targets and steps per second, and targets per second of processor time."""
+    reached = int(verified(verdict).sum())
     return {
-        "targets_per_s": round(1e3 * int(verified(verdict).sum()) / run_ms),
-        "steps_per_s": round(1e3 * int(np.asarray(solution.iterations).sum()) / run_ms),
+        "targets_per_s": round(1e3 * reached / times["run_ms"]),
+        "targets_per_processor_s": round(1e3 * reached / times["processor_ms"]),
+        "steps_per_s": round(1e3 * int(np.asarray(solution.iterations).sum()) / times["run_ms"]),
     }
