@@ -10,6 +10,7 @@ the limits, none that says CONVERGED and is not; at most 60 steps a target on Pa
 verified targets per second of Newton and of mink.
 """
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,6 +50,7 @@ def run(
     arms = [name for name in chosen if name in ARMS]
     results: dict[str, Any] = {"arms": {}}
     for name in arms:
+        _say(name)
         arm = _prepared(name, targets)
         results["arms"][name] = _arm(arm)
         if name == "panda":
@@ -57,10 +59,15 @@ def run(
         use_all_cores()
         jax.clear_caches()  # what was traced before stays on one device
         for name in arms:
+            _say(f"{name}, all cores")
             results["arms"][name]["all_cores"] = _arm(_prepared(name, targets))["one_device"]
     bodies = [name for name in chosen if name in search_bodies.BODIES]
-    results["bodies"] = {name: search_bodies.measured(name, min(targets, BODY_TARGETS)) for name in bodies}
+    results["bodies"] = {}
+    for name in bodies:
+        _say(name)
+        results["bodies"][name] = search_bodies.measured(name, min(targets, BODY_TARGETS))
     if "panda" in arms:
+        _say("panda, hard targets and batch sizes")
         results["hard"] = search_hard.measured()
         largest = largest_batch or LARGEST.get(jax.default_backend(), BATCHES[-1])
         results["throughput"] = {batch: _throughput(batch) for batch in BATCHES if batch <= largest}
@@ -69,6 +76,11 @@ def run(
             search_plots.draw(results, pictures)
     gates = _gates(results)
     return {**results, "gates": gates, "passed": all(gates.values())}
+
+
+def _say(what: str) -> None:
+    """Minutes pass in between, most of them compiling."""
+    print(f"search: {what}", file=sys.stderr, flush=True)
 
 
 class Arm(NamedTuple):

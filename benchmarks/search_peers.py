@@ -21,8 +21,8 @@ from benchmarks.timing import Clock
 BUNDLED = Path(jaxik.__file__).parent / "robot" / "bundled"
 NEWTON_TARGETS, RESTARTED_TARGETS = 512, 256
 NEWTON_SEEDS, NEWTON_STEPS = (2, 4, 8, 16, 64), 16
-ATTEMPTS, STEPS = 64, 15  # of those that are restarted
-DAMPING, LM_DAMPING = 1e-6, 1e-2
+ATTEMPTS, STEPS = 64, 12  # of those that are restarted; of 8 to 30 steps, 12 cost mink the fewest a target
+DAMPING, LM_DAMPING = 1e-6, 3e-2  # the latter of 0 to 1, likewise
 INSIDE = 0.9  # of the tolerances: where they stop, so that it holds for the judge as well
 
 
