@@ -46,7 +46,10 @@ def run(
     pictures: Path | None = None,
 ) -> dict[str, Any]:
     """Measure, and judge; draw as well where a folder for `pictures` is given."""
-    chosen = [name for name in (*ARMS, *search_bodies.BODIES) if not robots or name in robots]
+    known = (*ARMS, *search_bodies.BODIES)
+    if set(robots or ()) - set(known):
+        raise ValueError(f"robots are some of {', '.join(known)}; not {', '.join(robots or ())}")
+    chosen = [name for name in known if not robots or name in robots]
     arms = [name for name in chosen if name in ARMS]
     results: dict[str, Any] = {"arms": {}}
     for name in arms:
