@@ -30,7 +30,7 @@ def compiled(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., An
 def timed(program: Callable[..., Any], *args: Any, repeats: int = REPEATS) -> tuple[Any, dict[str, float]]:
     """The result of a compiled program, which runs once before the clock does, and its median run time.
 
-    `processor_ms` is what all cores together spent on a run: other work on the machine hardly changes it.
+    `processor_ms` is what all cores together spent on a run: other work on the machine changes it less, up to twofold.
     """
     out = jax.block_until_ready(program(*args))
     runs, processor = [], time.process_time()
