@@ -1,6 +1,7 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [chain] [solve] [step] [humanoid] [--output FILE.json]; exits with 1 where a gate is missed.
+python -m benchmarks [chain] [solve] [step] [humanoid] [search] [--output FILE.json]; exits with 1 where a gate is
+missed. Pictures of `search` are written beside the JSON.
 """
 
 import argparse
@@ -9,13 +10,15 @@ import json
 import os
 import platform
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import jax
 
-BENCHMARKS = ("chain", "solve", "step", "humanoid")
+# `search` comes last: it shares what follows it out over all cores.
+BENCHMARKS = ("chain", "solve", "step", "humanoid", "search")
+PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
 
 
 def _machine() -> dict[str, Any]:
@@ -33,8 +36,15 @@ def _machine() -> dict[str, Any]:
         "cpu": cpu,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
-        **{name: version(name) for name in ("jax", "jaxlib", "mujoco", "jaxik")},
+        **{name: _version(name) for name in PACKAGES},
     }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def main() -> int:
@@ -44,12 +54,30 @@ def main() -> int:
         "names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}; all by default"
     )
     parser.add_argument("--output", type=Path, help="also write the JSON here")
+    search = parser.add_argument_group("search")
+    search.add_argument("--targets", type=int, default=10_000, help="of each robot; 10000 by default")
+    search.add_argument(
+        "--largest-batch", type=int, help="of Panda, up to 1048576; 32768 on a CPU by default, else all"
+    )
+    search.add_argument("--robots", nargs="+", help="only these; other libraries are measured beside panda")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
-    jax.config.update("jax_num_cpu_devices", os.cpu_count())
-    results = {name: importlib.import_module(f"benchmarks.{name}").run() for name in arguments.names or BENCHMARKS}
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    jax.config.update("jax_num_cpu_devices", cores)
+    own = {
+        "search": {
+            "targets": arguments.targets,
+            "largest_batch": arguments.largest_batch,
+            "robots": arguments.robots,
+            "pictures": arguments.output and arguments.output.parent,
+        }
+    }
+    results = {}
+    for name in BENCHMARKS:
+        if not arguments.names or name in arguments.names:
+            results[name] = importlib.import_module(f"benchmarks.{name}").run(**own.get(name, {}))
     report = json.dumps({"machine": _machine(), **results}, indent=2)
     print(report)
     if arguments.output:

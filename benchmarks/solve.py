@@ -14,10 +14,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 
 import jaxik
+from benchmarks.judge import judged
 from benchmarks.timing import measured
 from jaxik.robot.sources import read_source
 
@@ -64,29 +64,17 @@ def _robot(name: str) -> dict[str, Any]:
 
 def _quality(name: str, solution: jaxik.Solution, target: Any) -> dict[str, Any]:
     """Errors in C MuJoCo at the returned configurations."""
-    model = read_source(name).model
-    data, site = mujoco.MjData(model), model.site("tcp").id
-    q = np.asarray(solution.q, np.float64)
-    wanted = np.asarray(target.wxyz_xyz, np.float64)
-    position, angle = np.zeros(len(q)), np.zeros(len(q))
-    for i, configuration in enumerate(q):
-        data.qpos[:] = configuration
-        mujoco.mj_kinematics(model, data)
-        position[i] = np.linalg.norm(data.site_xpos[site] - wanted[i, 4:])
-        reached, difference = np.zeros(4), np.zeros(3)
-        mujoco.mju_mat2Quat(reached, data.site_xmat[site])
-        mujoco.mju_subQuat(difference, wanted[i, :4] / np.linalg.norm(wanted[i, :4]), reached)
-        angle[i] = np.linalg.norm(difference)
+    verdict = judged(read_source(name).model, solution.q, {"tcp": target.wxyz_xyz})
+    position, angle = verdict.position, verdict.angle
     good = (position <= POSITION) & (angle <= ORIENTATION)
     claimed = np.asarray(solution.converged)
     wrong = claimed & ((position > POSITION + ROUNDING) | (angle > ORIENTATION + ROUNDING))
-    outside = ((q < model.jnt_range[:, 0]) | (q > model.jnt_range[:, 1])) & model.jnt_limited.astype(bool)
     status = np.asarray(solution.status)
     return {
-        "targets": len(q),
+        "targets": len(status),
         "success": round(float(good.mean()), 4),
         "wrongly_converged": int(wrong.sum()),
-        "outside_limits": int(outside.any(axis=1).sum()),
+        "outside_limits": int(verdict.outside.sum()),
         "statuses": {kind.name: int((status == kind).sum()) for kind in jaxik.Status if (status == kind).any()},
         "position_error_m": _percentiles(position),
         "orientation_error_rad": _percentiles(angle),
