@@ -21,7 +21,7 @@ from jaxik.robot.topology import Frame
 from jaxik.search import SearchOptions, search
 from jaxik.solution import Solution
 from jaxik.solve import SolveOptions, solve
-from jaxik.status import Status
+from jaxik.status import Derivative, Status
 from jaxik.step import StepResult, linearize, step
 from jaxik.storage import load, save
 from jaxik.tasks.axis_align import AxisAlignTask
@@ -55,6 +55,7 @@ __all__ = [
     "ComTask",
     "ConfigurationLimit",
     "DampingTask",
+    "Derivative",
     "EqualityConstraintTask",
     "Frame",
     "FrameTask",

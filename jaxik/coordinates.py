@@ -173,6 +173,15 @@ def slopes(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     return total
 
 
+def second_slopes(robot: Robot, moving: Coordinates, q: jax.Array, slope: jax.Array) -> jax.Array:
+    """How the slopes (ncoupling,) change for a unit step of the coordinate at the head of each chain."""
+    heads = tuple(i for i, lead in enumerate(moving.leads) if lead == NOTHING and moving.leader_places[i] != NOTHING)
+    ones = jnp.ones(len(heads), q.dtype)
+    along = with_rows(jnp.zeros_like(q), tuple(moving.leader_places[i] for i in heads), ones)
+    along = with_rows(along, moving.follower_places, slope)
+    return jax.jvp(lambda q: slopes(robot, moving, q), (q,), (along,))[1]
+
+
 def follow(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     """The configuration (nq,) with every follower where its leader has it, and inside its limits.
 

@@ -15,7 +15,7 @@ from jaxik.solvers.loop import Method, Phase
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.preference import merit, turned
 from jaxik.solvers.starts import Spread, Starts, starts_of
-from jaxik.status import Status
+from jaxik.status import Derivative, Status
 from jaxik.tasks.parts import part_units
 from jaxik.trace import empty_record, row_of, trace_of
 
@@ -164,6 +164,7 @@ def _answer(prefer: str | None, context: Context, result: Result, record: jax.Ar
         starts=result.spent.starts,
         cost=cost,
         stationarity=result.size,
+        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
         trace=None if record is None else trace_of(record),
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),

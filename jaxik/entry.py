@@ -1,6 +1,5 @@
 """What every verb does with its arguments before anything else."""
 
-import functools
 from typing import Any
 
 import jax
@@ -43,18 +42,3 @@ def cast_problem(problem: Problem, dtype: Any) -> Problem:
     robot = problem.robot.astype(dtype)
     rest = cast((problem.tasks, problem.limits, problem.constraints), dtype)
     return jax.tree.unflatten(jax.tree.structure(problem), jax.tree.leaves((robot, *rest, problem.dof_mask)))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def without_derivatives(arguments: Any, verb: str) -> Any:
-    """The arguments; who differentiates by them is told that `verb` cannot."""
-    return arguments
-
-
-@without_derivatives.defjvp
-def _refuse(verb: str, primals: Any, tangents: Any) -> Any:
-    # Differentiating an iteration itself would give the derivative of its last step, which is not that of the answer.
-    raise JaxikError(
-        f"derivatives through {verb} are not available yet: put jax.lax.stop_gradient around its arguments, or "
-        "differentiate robot.frame_pose at the solution"
-    )

@@ -1,5 +1,6 @@
 """Small dense linear algebra for one element, in forms that map onto lanes."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -90,6 +91,12 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     return eliminated
 
 
+def largest(diagonal: jax.Array) -> jax.Array:
+    """The largest entry, as a unit to measure others by: 1 where it is not positive."""
+    top = jnp.max(diagonal)
+    return jnp.where(top > 0, top, 1)
+
+
 def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
     """Projector (n, n) onto the row space of a matrix (m, n).
 
@@ -112,3 +119,31 @@ def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
 
     _, space = lax.fori_loop(0, min(count, size), take, (matrix, jnp.zeros((size, size), matrix.dtype)))
     return space
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
+def inverse_within(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Invert a symmetric positive semidefinite matrix (n, n) where it is not zero.
+
+    Directions along which it is shorter than `threshold` times `unit` count as zero, and go on to do so in derivatives
+    (Golub, Pereyra: The Differentiation of Pseudo-Inverses, 1973).
+
+    Returns:
+      The pseudoinverse (n, n), the projector (n, n) onto where the matrix is not zero, and the smallest pivot there,
+      relative to `unit`: positive exactly if the matrix is, to rounding, positive definite there.
+    """
+    scaled, eye = matrix / unit, jnp.eye(matrix.shape[0], dtype=matrix.dtype)
+    space = row_space(scaled, threshold)
+    rest = eye - space
+    rows, pivot = _eliminated(jnp.concatenate([scaled + rest, eye], axis=1), matrix.shape[0])
+    return (rows[:, matrix.shape[0] :] - rest) / unit, space, pivot
+
+
+@inverse_within.defjvp
+def _(threshold: float, primals: Any, tangents: Any) -> Any:
+    inverse, space, pivot = inverse_within(*primals, threshold)
+    change = (tangents[0] + tangents[0].T) / 2
+    turned = inverse @ change @ (jnp.eye(space.shape[0], dtype=space.dtype) - space)
+    bent = inverse @ turned
+    moved = -inverse @ change @ inverse + bent + bent.T
+    return (inverse, space, pivot), (moved, turned + turned.T, jnp.zeros_like(pivot))

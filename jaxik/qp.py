@@ -8,10 +8,12 @@ import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
 from jaxik.errors import JaxikError
+from jaxik.implicit import Along, Sensitivity, run_differentiable
 from jaxik.pytree import core_ranks
 from jaxik.quadratic import ActiveSet, Program, QPOptions, QPSolution, minimise
-from jaxik.solvers.batch import run_batch
+from jaxik.quadratic.sensitivity import Minimum, Motion, active, assess, motion_of, moved
 from jaxik.solvers.loop import Method, fitting, once
+from jaxik.status import Derivative
 
 RANKS = Program(H=2, c=1, lower=1, upper=1, G=2, h=1, A=2, b=1)  # type: ignore[arg-type]
 
@@ -69,14 +71,26 @@ def qp(
 def _qp(program: Program, start: ActiveSet | None, options: QPOptions) -> QPSolution:
     arguments = (program, start, options)
     constraints = sum(x.shape[-1] for x in (program.c, program.h, program.b) if x is not None)
-    return run_batch(
-        _method(fitting(constraints**2)), arguments, (_ranks(program), _start_ranks(start), core_ranks(options))
-    )
+    ranks = _ranks(program), _start_ranks(start), core_ranks(options)
+    return run_differentiable(_method(fitting(constraints**2)), arguments, ranks, MINIMUM)
 
 
 @functools.cache
 def _method(width: int) -> Method:
     return once(minimise, width)
+
+
+def _moves(arguments: tuple[Any, ...], answer: QPSolution, condition: Minimum, along: Along) -> Motion:
+    motion = moved(active(answer), condition, along, lambda arguments: arguments[0])
+    return jax.tree.map(lambda x: jnp.where(condition.derivative == Derivative.NONE, 0, x), motion)
+
+
+MINIMUM = Sensitivity(
+    assess=lambda arguments, answer: assess(arguments[0], active(answer)),
+    moves=_moves,
+    smooth=motion_of,
+    judged=lambda answer, condition: [(answer.derivative, condition.derivative)],
+)
 
 
 def _ranks(program: Program) -> Program:

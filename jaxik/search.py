@@ -10,17 +10,18 @@ import numpy as np
 
 from jaxik.batching import batch_shape
 from jaxik.descent import descent
-from jaxik.entry import cast_problem, check_problem, configuration, without_derivatives
+from jaxik.entry import cast_problem, check_problem, configuration
 from jaxik.errors import JaxikError
 from jaxik.evaluation import has_tolerances, held_by
+from jaxik.implicit import run_differentiable
 from jaxik.problem import Problem, check_solvable, holding, levels, without_velocity_tasks
 from jaxik.pytree import core_ranks
 from jaxik.robot.topology import Topology
 from jaxik.sampling import dimensions
 from jaxik.selection import chosen, with_axis
+from jaxik.sensitivity import SOLUTION
 from jaxik.solution import Solution
 from jaxik.solve import FEASIBLE
-from jaxik.solvers.batch import run_batch
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.starts import Spread, draw_shifts
 from jaxik.tasks.objective import cast
@@ -88,8 +89,7 @@ def _typed(key: Any) -> jax.Array:
 @jax.jit
 def _search(problem: Problem, key: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
     shape = batch_shape(*_named(problem, key, starts, options))
-    casted = cast_problem(problem, starts.dtype), starts, cast(options, starts.dtype)
-    problem, starts, options = without_derivatives(casted, "search")
+    problem, options = cast_problem(problem, starts.dtype), cast(options, starts.dtype)
     problem = holding(problem, jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype))
     candidates = _candidates(problem, options)
     place = jnp.arange(candidates, dtype=jnp.int32)
@@ -107,11 +107,11 @@ def _search(problem: Problem, key: jax.Array, starts: jax.Array, options: Search
     ranks = core_ranks(problem), 1, core_ranks(options.solve), core_ranks(spread)
     method = descent(len(levels(problem)), bool(held_by(problem)), prefer=options.prefer)
     if candidates == 1:
-        return run_batch(method, arguments, ranks).solution
+        return run_differentiable(method, arguments, ranks, SOLUTION).solution
     *rest, spread = with_axis(arguments, ranks)
     shared = jnp.maximum(-(-(spread.count - place) // candidates), 1)
     spread = dataclasses.replace(spread, first=place, count=shared)
-    return chosen(run_batch(method, (*rest, spread), ranks), options)
+    return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION), options)
 
 
 def _shifts(key: jax.Array, shape: tuple[int, ...], topology: Topology) -> jax.Array:

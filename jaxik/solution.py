@@ -26,6 +26,8 @@ class Solution(Outcome):
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
       stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
         from the last one; derivatives of the solution are as good as this is small.
+      derivative (*batch,): of `Derivative`, int32: what the derivative of the element is worth, where the call was
+        differentiated; else UNASKED.
       trace: the steps that led there, where `SolveOptions.trace` asks for them; else None.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
@@ -38,6 +40,7 @@ class Solution(Outcome):
     starts: jax.Array = leaf(0)
     cost: jax.Array = leaf(0)
     stationarity: jax.Array = leaf(0)
+    derivative: jax.Array = leaf(0)
     trace: Trace | None = leaf(1, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)

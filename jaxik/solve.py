@@ -7,13 +7,14 @@ import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
 from jaxik.descent import descent
-from jaxik.entry import cast_problem, check_problem, configuration, without_derivatives
+from jaxik.entry import cast_problem, check_problem, configuration
 from jaxik.errors import JaxikError
 from jaxik.evaluation import held_by
+from jaxik.implicit import run_differentiable
 from jaxik.problem import Problem, check_solvable, holding, levels, without_velocity_tasks
 from jaxik.pytree import core_ranks
+from jaxik.sensitivity import SOLUTION
 from jaxik.solution import Solution
-from jaxik.solvers.batch import run_batch
 from jaxik.solvers.options import SolveOptions
 from jaxik.tasks.objective import cast
 
@@ -62,8 +63,8 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
-    arguments = without_derivatives((cast_problem(problem, q0.dtype), q0, cast(options, q0.dtype)), "solve")
-    problem, q0, options = arguments
+    problem, options = cast_problem(problem, q0.dtype), cast(options, q0.dtype)
     problem = holding(problem, jnp.asarray(FEASIBLE[q0.dtype == jnp.float64], q0.dtype))
     method = descent(len(levels(problem)), bool(held_by(problem)), traced_steps=options.trace)
-    return run_batch(method, (problem, q0, options), (core_ranks(problem), 1, ranks["options"])).solution
+    arguments = problem, q0, options
+    return run_differentiable(method, arguments, (core_ranks(problem), 1, ranks["options"]), SOLUTION).solution

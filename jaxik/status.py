@@ -30,6 +30,29 @@ class Status(enum.IntEnum):
     NONFINITE = 5
 
 
+class Derivative(enum.IntEnum):
+    """What the derivative of an element's answer is worth, decided in this order, the last first. Arrays are int32.
+
+    UNASKED: nothing was differentiated.
+    EXACT: the derivative of the solution.
+    UNDETERMINED: the tasks leave degrees of freedom undetermined: of all tangents that keep them fulfilled, the
+      smallest, and zero in what they leave free.
+    KINK: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave it.
+    APPROXIMATE: a level above the lowest is out of reach: how its curvature changes is left out.
+    UNSETTLED: not a minimum, as after TIMEOUT: the derivative of one Newton step, or of a Gauss-Newton step where there
+      is no such, and for INFEASIBLE.
+    NONE: something is not finite: zero.
+    """
+
+    UNASKED = -1
+    EXACT = 0
+    UNDETERMINED = 1
+    KINK = 2
+    APPROXIMATE = 3
+    UNSETTLED = 4
+    NONE = 5
+
+
 REMEDIES = {
     Status.STALLED: "no small motion within the limits improves it: try other starts q0, or ask for less",
     Status.DIVERGED: "bound what the objective lets go on for ever, or make H positive definite",

@@ -4,51 +4,25 @@ import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
-from jaxik.entry import cast_problem, check_problem, configuration, without_derivatives
+from jaxik.entry import cast_problem, check_problem, configuration
 from jaxik.errors import JaxikError
-from jaxik.landing import landed
+from jaxik.implicit import run_differentiable
 from jaxik.linearization import Linearization, linearized
-from jaxik.problem import Problem, check_closures, limited
-from jaxik.pytree import core_ranks, leaf, pytree
-from jaxik.quadratic import ActiveSet, QPOptions, QPSolution
-from jaxik.solvers.batch import run_batch
-from jaxik.solvers.hierarchy import descend
+from jaxik.problem import Problem, check_closures
+from jaxik.pytree import core_ranks
+from jaxik.quadratic import ActiveSet, QPOptions
+from jaxik.solvers.linear import of_each
 from jaxik.solvers.loop import Method, fitting, once
-from jaxik.status import Outcome, Status
+from jaxik.step_sensitivity import STEP
+from jaxik.stepping import StepResult, take
 from jaxik.tasks import arguments as checked
 from jaxik.tasks.objective import cast
 from jaxik.tasks.velocity import Motion
 
 # Small against J'J of metres and radians, and above its rounding in float32.
 DAMPING = 1e-6
-
-
-@pytree
-class StepResult(Outcome):
-    """One step, with the batch axes of its arguments in front.
-
-    Attributes:
-      velocity (*batch, nv): [rad/s, m/s], in MuJoCo's tangent: the displacement of the step by dt.
-      q (*batch, nq): where it leads; inside the joint limits, and bitwise on one that stops it, if it began inside.
-        Where the velocity is zero for want of an answer, where it began, with `q_home` for what is NaN.
-      status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
-        their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
-        NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
-      residuals: task, and constraint, to what it reports at the configuration that the step was taken from.
-      slack: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and from
-        "rows" (*batch, k) of limits.
-      qp: the quadratic program of the highest priority; `step(..., start=result.qp.active)` starts from it.
-    """
-
-    velocity: jax.Array = leaf(1)
-    q: jax.Array = leaf(1)
-    status: jax.Array = leaf(0)
-    residuals: dict[str, Any] = leaf()
-    slack: dict[str, jax.Array] = leaf(1)
-    qp: QPSolution = leaf()
 
 
 def step(
@@ -91,7 +65,7 @@ def step(
     given = (problem, q, motion, damping, start, options)
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(_named(given), _named(_ranks(given)))
-    return _run(_step_method(fitting(problem.robot.nv**2)), *given)
+    return _stepped(fitting(problem.robot.nv**2), *given)
 
 
 def linearize(
@@ -104,7 +78,7 @@ def linearize(
     problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity)
     given = (problem, q, motion, damping, None, None)
     batch_shape(_named(given), _named(_ranks(given)))
-    return _run(_linearize_method(), *given)
+    return _linearized(*given)
 
 
 def _checked(problem: Any, q: Any, dt: Any, damping: Any, previous: Any) -> tuple[Problem, jax.Array, Motion, Any]:
@@ -131,60 +105,24 @@ def _named(given: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _run(method: Method, problem: Problem, q: jax.Array, *rest: Any) -> Any:
+def _stepped(width: int, *given: Any) -> StepResult:
+    given = _cast(*given)
+    return run_differentiable(_step_method(width), given, _ranks(given), STEP).result
+
+
+@jax.jit
+def _linearized(*given: Any) -> Linearization:
+    problem, q, motion, damping, *_ = _cast(*given)
+    given = problem, q, motion, damping
+    return of_each(linearized, given, _ranks((*given, None, None))[:4])
+
+
+def _cast(problem: Problem, q: jax.Array, *rest: Any) -> tuple[Any, ...]:
     motion, damping, start, options = rest
-    given = (
-        cast_problem(problem, q.dtype), q, cast(motion, q.dtype), cast(damping, q.dtype), start, cast(options, q.dtype)
-    )  # fmt: skip
-    return run_batch(method, without_derivatives(given, "step"), _ranks(given))
-
-
-@functools.cache
-def _linearize_method() -> Method:
-    return once(lambda problem, q, motion, damping, start, options: linearized(problem, q, motion, damping))
+    casted = cast_problem(problem, q.dtype), q, cast(motion, q.dtype), cast(damping, q.dtype)
+    return *casted, start, cast(options, q.dtype)
 
 
 @functools.cache
 def _step_method(width: int) -> Method:
-    return once(_step, width)
-
-
-def _step(
-    problem: Problem,
-    q: jax.Array,
-    motion: Motion,
-    damping: jax.Array,
-    start: ActiveSet | None,
-    options: QPOptions | None,
-) -> StepResult:
-    """One element."""
-    # Under jit nothing could be said of a duration before.
-    finite = jnp.all(jnp.isfinite(q)) & jnp.isfinite(motion.dt) & (motion.dt > 0)
-    q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
-    model = linearized(problem, q, motion, damping)
-    _check_start(start, model)
-    found = descend(model, start, options)
-    status = jnp.where(finite, found.status, Status.NONFINITE).astype(jnp.int32)
-    still = (status == Status.NONFINITE) | (status == Status.INFEASIBLE)
-    x = jnp.where(still, 0, found.displacement)
-    slack = {"lower": x - model.lower, "upper": model.upper - x}
-    if model.G is not None and model.h is not None:
-        slack["rows"] = model.h - model.G @ x
-    reached, x = landed(limited(problem), q, x)
-    return StepResult(
-        velocity=jnp.where(still, 0, x / motion.dt),
-        q=jnp.where(still, q, reached),
-        status=status,
-        residuals=model.errors,
-        slack=slack,
-        qp=found.first,
-    )
-
-
-def _check_start(start: ActiveSet | None, model: Linearization) -> None:
-    own = model.lower.shape, (0,) if model.h is None else model.h.shape
-    if start is not None and (start.bounds.shape, start.rows.shape) != own:
-        raise JaxikError(
-            "start is `qp.active` of an earlier result of the same problem: bounds and rows have shapes (*batch, k) "
-            f"with k = {own[0][0]} and {own[1][0]}, not {start.bounds.shape[-1]} and {start.rows.shape[-1]}"
-        )
+    return once(take, width)

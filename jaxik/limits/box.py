@@ -109,6 +109,42 @@ def from_box(moving: Coordinates, box: Box, displacement: jax.Array) -> jax.Arra
     return _turn(moving, tangent, tuple(axes.T for axes in box.axes))
 
 
+def bends(robot: Robot, moving: Coordinates, q: jax.Array, box: Box, gradient: jax.Array) -> jax.Array:
+    """What a gradient (nv,) adds to the second derivative (n, n) of a cost where the box's coordinates bend.
+
+    A follower of a coupling moves along a polynomial. And a ball that is pressed against the limit of its total angle
+    a goes along the sphere of that limit: turned by y about an axis across its own, its angle grows by
+    cot(a / 2) / 4 y^2, from cos(angle / 2) = cos(a / 2) cos(y / 2).
+    """
+    diagonal = jnp.zeros(len(moving.own), gradient.dtype)
+    if moving.couplings:
+        second = coordinates.second_slopes(robot, moving, q, box.slopes)
+        carried = arrange(gradient, moving.follower_dofs) * second
+        for places in _ranks(moving):
+            diagonal = diagonal + arrange(carried, places)
+    for j, axes in zip(moving.balls, box.axes, strict=True):
+        start = robot.topology.joints[j].v_index
+        first = moving.own.index(start)
+        press = jnp.where(box.upper[first] <= 0, jnp.maximum(-(gradient[start : start + 3] @ axes[:, 0]), 0), 0)
+        limit = robot.limit_upper[j]
+        open_ = (limit > 0) & jnp.isfinite(limit)
+        across = jnp.where(open_, 0.5 * press / jnp.tan(jnp.where(open_, limit, 1.0) / 2), 0)
+        place = jnp.arange(len(moving.own))
+        diagonal = diagonal + jnp.where((place == first + 1) | (place == first + 2), across, 0)
+    if box.moves is not None:
+        diagonal = jnp.where(box.moves, diagonal, 0)
+    return jnp.diag(diagonal)
+
+
+def bounds_of(robot: Robot, moving: Coordinates) -> tuple[jax.Array, jax.Array]:
+    """Where the bounds of each coordinate are (n,): of a ball's first one, at its total angle."""
+    lower, upper = tangent_bounds(robot)
+    for j in moving.balls:
+        at = jnp.arange(robot.nv) == robot.topology.joints[j].v_index
+        upper = jnp.where(at, robot.limit_upper[j], upper)
+    return arrange(lower, moving.own), arrange(upper, moving.own)
+
+
 def _turn(moving: Coordinates, columns: jax.Array, axes: tuple[jax.Array, ...]) -> jax.Array:
     if not axes:
         return columns

@@ -9,7 +9,7 @@ from jaxik.quadratic.form import Form
 from jaxik.quadratic.optimality import kkt_residual, objective
 from jaxik.quadratic.options import QPOptions, tolerance
 from jaxik.quadratic.program import ActiveSet, Certificate, Program, QPSolution
-from jaxik.status import Status
+from jaxik.status import Derivative, Status
 
 
 def answer(
@@ -68,6 +68,7 @@ def answer(
         certificate=Certificate(
             proof.lower, proof.upper, proof.rows, proof.equalities, jnp.where(unbounded & finite, direction, 0)
         ),
+        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
     )
 
 

@@ -18,7 +18,7 @@ from jaxik.quadratic.answer import all_finite
 from jaxik.quadratic.certificate import blank
 from jaxik.quadratic.optimality import kkt_residual, objective
 from jaxik.quadratic.program import ActiveSet, Program, QPSolution
-from jaxik.status import Status
+from jaxik.status import Derivative, Status
 
 # A slope below so many roundings of its terms presses nowhere.
 NOISE = 16
@@ -94,6 +94,7 @@ def projected(
         kkt_residual=residual,
         iterations=found.iterations,
         certificate=blank(program),
+        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
     )
 
 

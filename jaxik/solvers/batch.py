@@ -1,6 +1,6 @@
 """Any leading batch axes and any nesting of `vmap` become one stream of elements."""
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -34,25 +34,36 @@ def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]
 
 
 def _run(method: Method, arguments: tuple[Any, ...], batch: Batch) -> Any:
-    folding = _folding(method, tuple(batch.mapped), jax.tree.structure(arguments))
-    cores = cores_for(math.prod(batch.shape)) if any(batch.mapped) else 1
-    answers = folding(*batch.leaves) if cores == 1 else _shared_out(folding, batch, cores)
+    answers = run_elements(method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments))
+    return unfolded(answers, batch)
+
+
+def unfolded(answers: Any, batch: Batch) -> Any:
+    """Answers of the elements of a batch, with its axes in front."""
     if any(batch.mapped):
         return jax.tree.map(lambda x: x.reshape(*batch.shape, *x.shape[1:]), answers)
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (*batch.shape, *x.shape)), answers)
 
 
-def _shared_out(folding: Any, batch: Batch, cores: int) -> Any:
+def run_elements(method: Method, leaves: Sequence[Any], mapped: tuple[bool, ...], treedef: Any) -> Any:
+    """Run `method` over the leading axis of those leaves of its arguments that have one."""
+    folding = _folding(method, mapped, treedef)
+    count = next((x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m), 1)
+    cores = cores_for(count) if any(mapped) else 1
+    return folding(*leaves) if cores == 1 else _shared_out(folding, leaves, mapped, cores)
+
+
+def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], cores: int) -> Any:
     """The answers of `folding`, each core working on its share of the elements."""
-    count = math.prod(batch.shape)
+    count = next(x.shape[0] for x, m in zip(given, mapped, strict=True) if m)
     share = -(-count // cores)
 
     def filled(x: jax.Array) -> jax.Array:
         return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (share * cores - count, *x.shape[1:]))])
 
-    leaves = [filled(x) if m else x for x, m in zip(batch.leaves, batch.mapped, strict=True)]
+    leaves = [filled(x) if m else x for x, m in zip(given, mapped, strict=True)]
     mesh = Mesh(jax.devices("cpu")[:cores], ("cores",), axis_types=(AxisType.Auto,))
-    specs = tuple(PartitionSpec("cores") if m else PartitionSpec() for m in batch.mapped)
+    specs = tuple(PartitionSpec("cores") if m else PartitionSpec() for m in mapped)
     run = jax.shard_map(folding, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("cores"), check_vma=False)
     return jax.tree.map(lambda x: x[:count], run(*leaves))
 
@@ -76,16 +87,24 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any) -> Any:
         if size is None:
             answers = _folding(method, now_mapped, treedef)(*leaves)
             return answers, jax.tree.map(lambda _: True, answers)
-        folded = []
-        for x, was, new in zip(leaves, mapped, in_batched, strict=True):
-            if was or new:
-                core = x.shape[was + new :]
-                x = x if new else x[None]
-                x = x if was else x[:, None]
-                x = jnp.broadcast_to(x, (axis_size, size, *core)).reshape(axis_size * size, *core)
-            folded.append(x)
+        folded = lengthened(leaves, mapped, in_batched, axis_size, size)
         answers = _folding(method, now_mapped, treedef)(*folded)
         answers = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), answers)
         return answers, jax.tree.map(lambda _: True, answers)
 
     return run
+
+
+def lengthened(
+    leaves: Sequence[Any], mapped: Sequence[bool], outer: Sequence[bool], axis_size: int, size: int
+) -> list[Any]:
+    """Leaves with a leading axis for elements, where mapped, behind one of `vmap`, where outer: both made one axis."""
+    folded = []
+    for x, was, new in zip(leaves, mapped, outer, strict=True):
+        if was or new:
+            core = x.shape[was + new :]
+            x = x if new else x[None]
+            x = x if was else x[:, None]
+            x = jnp.broadcast_to(x, (axis_size, size, *core)).reshape(axis_size * size, *core)
+        folded.append(x)
+    return folded

@@ -17,8 +17,8 @@ from jax import lax
 
 from jaxik.evaluation import Prepared, curvature, errors, evaluate, met, reached, rows
 from jaxik.limits.box import Box, to_box
-from jaxik.linalg import solve_positive
-from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
+from jaxik.linalg import largest, solve_positive
+from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.needs import Needs, left_free, needs_of, pressed, restored_by, solve_within
 from jaxik.solvers.options import SolveOptions, step_tolerance
 

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 from jaxik.evaluation import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, reached, rows
 from jaxik.kinematics import Kinematics
-from jaxik.limits.box import Box, to_box
-from jaxik.linalg import solve_positive
+from jaxik.limits.box import Box, bends, to_box
+from jaxik.linalg import largest, solve_positive
 from jaxik.problem import Level
-from jaxik.solvers.measure import NOISE, largest, least_damping, limits_at, not_held, step_scale
+from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # Damping follows the cost (damping *= new / old), within these, where the model holds: quadratic in the end.
@@ -202,6 +202,7 @@ def _curves(prepared: Prepared, kin: Kinematics, level: Level) -> tuple[Bowl, ja
     model, limits = bowl(prepared, kin, level), limits_at(prepared, kin.q)
     gradient = to_box(prepared.moving, limits, model.gradient)
     hessian = to_box(prepared.moving, limits, to_box(prepared.moving, limits, model.hessian).T)
+    hessian = hessian + bends(prepared.robot, prepared.moving, kin.q, limits, model.gradient)
     return Bowl(model.cost, gradient, hessian), model.cost
 
 

@@ -32,10 +32,5 @@ def not_held(limits: Box, gradient: jax.Array) -> jax.Array:
     return ~(((limits.lower >= 0) & (gradient > 0)) | ((limits.upper <= 0) & (gradient < 0)))
 
 
-def largest(diagonal: jax.Array) -> jax.Array:
-    top = jnp.max(diagonal)
-    return jnp.where(top > 0, top, 1)
-
-
 def least_damping(dtype: Any) -> Any:
     return 10 * jnp.finfo(dtype).eps

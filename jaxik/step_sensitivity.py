@@ -1,0 +1,67 @@
+"""How a step moves with what it depends on: the KKT conditions of its quadratic programs."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.implicit import Along, Sensitivity
+from jaxik.linearization import Linearization, linearized
+from jaxik.quadratic.program import Program
+from jaxik.quadratic.sensitivity import Minimum, Motion, assess, motion_of, moved
+from jaxik.solvers.hierarchy import program_below
+from jaxik.status import Derivative
+from jaxik.stepping import Stepped, outcome, stands_still
+
+
+def _model(arguments: tuple[Any, ...]) -> Linearization:
+    problem, q, motion, damping, *_ = arguments
+    return linearized(problem, jnp.where(jnp.isfinite(q), q, problem.robot.q_home), motion, damping)
+
+
+def _assess(arguments: tuple[Any, ...], answer: Stepped) -> tuple[list[Minimum], jax.Array]:
+    """The programs of all levels at their minima, and what the derivative is worth."""
+    model, x = _model(arguments), [minimum.x for minimum in answer.minima]
+    found = [assess(program_below(model, j, x[:j]), minimum) for j, minimum in enumerate(answer.minima)]
+    worst = jnp.max(jnp.stack([minimum.derivative for minimum in found]))
+    return found, jnp.where(stands_still(answer.result.status), Derivative.NONE, worst).astype(jnp.int32)
+
+
+def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: Along) -> Any:
+    """The tangents of velocity, q, slack and residuals."""
+    minima, derivative = condition
+    above: list[tuple[jax.Array, jax.Array]] = []
+    motions: list[Motion] = []
+    for level, minimum in enumerate(minima):
+
+        def program(arguments: tuple[Any, ...], *above: jax.Array, level: int = level) -> Program:
+            return program_below(_model(arguments), level, above)
+
+        own = answer.minima[level]
+        motions.append(moved(own, minimum, along, program, *above))
+        above.append((own.x, motions[-1].x))
+
+    still = stands_still(answer.result.status)
+
+    def ahead(arguments: tuple[Any, ...], x: jax.Array) -> dict[str, Any]:
+        problem, q, motion, *_ = arguments
+        return outcome(problem, q, motion, _model(arguments), x, still)
+
+    tangents = along(ahead, above[-1]), motions[0], [(m.x, m.rows, m.equalities) for m in motions]
+    return jax.tree.map(lambda x: jnp.where(derivative == Derivative.NONE, 0, x), tangents)
+
+
+def _smooth(answer: Stepped) -> Any:
+    result = answer.result
+    own = {"velocity": result.velocity, "q": result.q, "slack": result.slack, "residuals": result.residuals}
+    # The minima are what further derivatives are taken at.
+    return own, motion_of(result.qp), [(minimum.x, minimum.rows, minimum.equalities) for minimum in answer.minima]
+
+
+def _judged(answer: Stepped, condition: Any) -> list[tuple[Any, jax.Array]]:
+    minima, derivative = condition
+    return [(answer.result.derivative, derivative), (answer.result.qp.derivative, minima[0].derivative)]
+
+
+STEP = Sensitivity(_assess, _moves, _smooth, _judged)
+"""Of what `take` returns: problem, q, motion and damping are its first arguments."""

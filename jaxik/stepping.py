@@ -1,0 +1,105 @@
+"""One step of differential inverse kinematics, of one element."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.errors import JaxikError
+from jaxik.landing import landed
+from jaxik.linearization import Linearization, linearized
+from jaxik.problem import Problem, limited
+from jaxik.pytree import leaf, pytree
+from jaxik.quadratic import ActiveSet, QPOptions, QPSolution
+from jaxik.quadratic.sensitivity import Active
+from jaxik.solvers.hierarchy import descend
+from jaxik.status import Derivative, Outcome, Status
+from jaxik.tasks.velocity import Motion
+
+
+@pytree
+class StepResult(Outcome):
+    """One step, with the batch axes of its arguments in front.
+
+    Attributes:
+      velocity (*batch, nv): [rad/s, m/s], in MuJoCo's tangent: the displacement of the step by dt.
+      q (*batch, nq): where it leads; inside the joint limits, and bitwise on one that stops it, if it began inside.
+        Where the velocity is zero for want of an answer, where it began, with `q_home` for what is NaN.
+      status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
+        their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
+        NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
+      residuals: task, and constraint, to what it reports at the configuration that the step was taken from.
+      slack: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and from
+        "rows" (*batch, k) of limits.
+      qp: the quadratic program of the highest priority; `step(..., start=result.qp.active)` starts from it.
+      derivative (*batch,): of `Derivative`, int32: what the derivative of velocity, q, residuals and slack is worth,
+        where the call was differentiated; else UNASKED.
+    """
+
+    velocity: jax.Array = leaf(1)
+    q: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    residuals: dict[str, Any] = leaf()
+    slack: dict[str, jax.Array] = leaf(1)
+    qp: QPSolution = leaf()
+    derivative: jax.Array = leaf(0)
+
+
+class Stepped(NamedTuple):
+    """One step, and the minima of all levels that it is made of."""
+
+    result: StepResult
+    minima: tuple[Active, ...]
+
+
+def take(
+    problem: Problem,
+    q: jax.Array,
+    motion: Motion,
+    damping: jax.Array,
+    start: ActiveSet | None,
+    options: QPOptions | None,
+) -> Stepped:
+    """Take one step, of one element."""
+    # Under jit nothing could be said of a duration before.
+    finite = jnp.all(jnp.isfinite(q)) & jnp.isfinite(motion.dt) & (motion.dt > 0)
+    q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
+    model = linearized(problem, q, motion, damping)
+    _check_start(start, model)
+    found = descend(model, start, options)
+    status = jnp.where(finite, found.status, Status.NONFINITE).astype(jnp.int32)
+    still = stands_still(status)
+    x = jnp.where(still, 0, found.displacement)
+    moved = outcome(problem, q, motion, model, x, still)
+    unasked = jnp.full((), Derivative.UNASKED, jnp.int32)
+    return Stepped(StepResult(status=status, qp=found.first, derivative=unasked, **moved), found.each)
+
+
+def stands_still(status: jax.Array) -> jax.Array:
+    """Whether there is no answer to go to."""
+    return (status == Status.NONFINITE) | (status == Status.INFEASIBLE)
+
+
+def outcome(
+    problem: Problem, q: jax.Array, motion: Motion, model: Linearization, x: jax.Array, still: jax.Array
+) -> dict[str, Any]:
+    """Velocity, q, slack and residuals of a step with a displacement `x` (nv,)."""
+    slack = {"lower": x - model.lower, "upper": model.upper - x}
+    if model.G is not None and model.h is not None:
+        slack["rows"] = model.h - model.G @ x
+    reached, x = landed(limited(problem), q, x)
+    return {
+        "velocity": jnp.where(still, 0, x / motion.dt),
+        "q": jnp.where(still, q, reached),
+        "slack": slack,
+        "residuals": model.errors,
+    }
+
+
+def _check_start(start: ActiveSet | None, model: Linearization) -> None:
+    own = model.lower.shape, (0,) if model.h is None else model.h.shape
+    if start is not None and (start.bounds.shape, start.rows.shape) != own:
+        raise JaxikError(
+            "start is `qp.active` of an earlier result of the same problem: bounds and rows have shapes (*batch, k) "
+            f"with k = {own[0][0]} and {own[1][0]}, not {start.bounds.shape[-1]} and {start.rows.shape[-1]}"
+        )
