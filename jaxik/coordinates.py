@@ -6,7 +6,7 @@ that a joint coupling drives: it follows its leader, exactly.
 
 import dataclasses
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -196,6 +196,13 @@ def follow(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     return q
 
 
+def carried(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+    """The same, limits or not: for derivatives, which are not those of the limit where a follower is at its own."""
+    for _ in range(moving.rounds):
+        q = with_rows(q, moving.follower_places, _followers(robot, moving, q))
+    return q
+
+
 def _followers(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     """Where the leaders have their followers (ncoupling,), limits or not."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
@@ -224,12 +231,8 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
         own = jnp.where(jnp.isfinite(own), own, home + out)
 
         def allowed(value: jax.Array) -> jax.Array:
-            q = with_rows(robot.q_home, tuple(joints[j].q_index for j in leaders), value)
-            inside = jnp.ones(len(followers), bool)
-            for _ in range(moving.rounds):
-                at = _followers(robot, moving, q)
-                inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
-                q = with_rows(q, moving.follower_places, at)
+            at = _led(robot, moving, leaders, value)
+            inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
             kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
             return jnp.stack(kept)
 
@@ -246,10 +249,49 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
         steps = jnp.sum(good, axis=0)
         inside = steps == WALK
         inner, outer = (home + jnp.minimum(steps + k, WALK) / WALK * (own - home) for k in (0, 1))
-        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, (inner, outer))
+        ends = jax.lax.stop_gradient((inner, outer))
+        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, ends)
+        edge = _moving_edge(robot, moving, heads, leaders, jax.lax.stop_gradient(edge))
         bounds.append(jnp.where(inside, arrange(limit, leaders), edge))
     return dataclasses.replace(
         robot,
         limit_lower=with_rows(robot.limit_lower, tuple(leaders), bounds[0]),
         limit_upper=with_rows(robot.limit_upper, tuple(leaders), bounds[1]),
     )
+
+
+def _led(robot: Robot, moving: Coordinates, leaders: Sequence[int], value: jax.Array) -> jax.Array:
+    """Where all followers are (ncoupling,) with the leaders at `value` (n,), and other joints at home."""
+    q = with_rows(robot.q_home, tuple(robot.topology.joints[j].q_index for j in leaders), value)
+    at = _followers(robot, moving, q)
+    for _ in range(moving.rounds - 1):
+        q = with_rows(q, moving.follower_places, at)
+        at = _followers(robot, moving, q)
+    return at
+
+
+def _moving_edge(
+    robot: Robot, moving: Coordinates, heads: Sequence[int], leaders: Sequence[int], edge: jax.Array
+) -> jax.Array:
+    """Where leaders meet the limits of their followers (n,), as a function of all that decides it.
+
+    `edge` is the value, found by halving, which has no derivative. Two Newton steps from it, towards the limit that is
+    nearest there, change nothing, and have the right first and second one.
+    """
+    followers = moving.follower_joints
+    lower, upper = arrange(robot.limit_lower, followers), arrange(robot.limit_upper, followers)
+    at = _led(robot, moving, leaders, edge)
+    below = at - lower < upper - at
+    gap = jax.lax.stop_gradient(jnp.minimum(jnp.abs(at - lower), jnp.abs(upper - at)))
+    nearest = [jnp.asarray(moving.behind[i])[jnp.argmin(gap[jnp.asarray(moving.behind[i])])] for i in heads]
+
+    def off(value: jax.Array) -> jax.Array:
+        at = _led(robot, moving, leaders, value)
+        return jnp.stack([jnp.where(below, at - lower, at - upper)[i] for i in nearest])
+
+    for _ in range(2):
+        # Each follower moves with its own leader alone.
+        left, slope = jax.jvp(off, (edge,), (jnp.ones_like(edge),))
+        left = left - jax.lax.stop_gradient(left)
+        edge = edge - jnp.where(slope != 0, left / jnp.where(slope != 0, slope, 1), 0)
+    return edge

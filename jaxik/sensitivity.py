@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.coordinates import follow
+from jaxik.coordinates import carried
 from jaxik.evaluation import Prepared, Rows, curvature, distances, errors, evaluate, held_by, prepare, rows
 from jaxik.implicit import Along, Sensitivity
 from jaxik.kinematics import Kinematics
@@ -219,7 +219,8 @@ def _with_slacks(prepared: Prepared, q: jax.Array) -> jax.Array:
         return q
     q = jnp.concatenate([q, jnp.zeros(len(prepared.slack), q.dtype)])
     seen = distances(prepared, evaluate(prepared, q))
-    return jnp.concatenate([q[: -len(prepared.slack)], jnp.maximum(seen, 0)])
+    # What is held to so much is at its bound.
+    return jnp.concatenate([q[: -len(prepared.slack)], jnp.where(seen > _at(VISIBLE, q.dtype), seen, 0)])
 
 
 def _based(prepared: Prepared, q0: jax.Array, q: jax.Array) -> jax.Array:
@@ -237,7 +238,7 @@ def _based(prepared: Prepared, q0: jax.Array, q: jax.Array) -> jax.Array:
         own = jnp.asarray([i != NOTHING for i in order])
         own = own if mask is None else own & arrange(mask, order)
         q = jnp.where(own, q, start)
-    return follow(robot, moving, q)
+    return carried(robot, moving, q)
 
 
 def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along: Along) -> Any:
@@ -260,7 +261,7 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
         robot, moving = prepared.robot, prepared.moving
         base = _based(prepared, arguments[1], at)
         tangent = from_box(moving, limits_at(prepared, base), displacement)
-        q = follow(robot, moving, integrate(robot.topology, base, tangent))
+        q = carried(robot, moving, integrate(robot.topology, base, tangent))
         kin = evaluate(prepared, q)
         every = _wanted(prepared.problem)
         residuals = errors(prepared, kin)

@@ -10,13 +10,24 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import numpy as np
 import own_tasks
 import pytest
 from test_constraints import FOUR_BAR
 
 import jaxik
-from jaxik import Derivative, FrameTask, PostureTask, Problem, SolveOptions
+from jaxik import (
+    ComTask,
+    ConfigurationLimit,
+    Derivative,
+    FrameTask,
+    PositionLimit,
+    PostureTask,
+    Problem,
+    RelativeFrameTask,
+    SolveOptions,
+)
 from jaxik.robot.model import Robot
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -27,12 +38,12 @@ COUNT = 4
 
 
 class Case(NamedTuple):
-    """What is solved, by which arguments it is differentiated, and how many elements at least a bound holds."""
+    """What is differentiated by, where solving starts, and how many elements at least a bound holds."""
 
-    problem: Callable[[Any], Problem]
     arguments: dict[str, Any]
     start: jax.Array
     at_bounds: int
+    problem: Callable[[Any], Problem] = lambda arguments: arguments["problem"]
 
 
 def near(robot: Robot, q: jax.Array, by: float = 0.2, seed: int = 3) -> jax.Array:
@@ -54,12 +65,98 @@ def arm(name: str, tip: str, joint: str, **levels: Any) -> Case:
         "tip": FrameTask(frame, robot.frame_pose(near(robot, q, 0.5), frame), position_cost=2.0),
         "rest": PostureTask(beyond(robot, q, joint), cost=0.3, **levels),
     }
-    return Case(lambda p: p["problem"], {"problem": Problem(robot, tasks)}, near(robot, q), COUNT // 2)
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q), COUNT // 2)
+
+
+def balls() -> Case:
+    """A free base, a ball held by its limit, a slide and hinges of which some are."""
+    robot = jaxik.load_robot(own_tasks.MIXED)
+    q = robot.sample(jax.random.key(1), (COUNT,))
+    place = robot.q_indices("ball")
+    turned = jaxlie.SO3.exp(jnp.asarray([[1.2, 0.3, 0.2], [0.1, 1.5, 0.3], [0.2, -0.1, 1.1], [-0.9, 0.9, 0.4]]))
+    posture = q.at[:, place[0] : place[-1] + 1].set(turned.wxyz)
+    tip, other = robot.frame("tip"), robot.frame("elsewhere")
+    tasks = {
+        "center": ComTask(robot.center_of_mass(near(robot, q)), cost=0.7),
+        "posture": PostureTask(posture, cost=0.5, free_joints=True),
+        "relative": RelativeFrameTask(tip, other, robot.frame_pose(near(robot, q), tip), orientation_cost=0.4),
+    }
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.1), COUNT)
+
+
+def loop(**levels: Any) -> Case:
+    """A plane linkage; by its targets alone, as its loop does not close where an axis leaves the plane."""
+    robot = jaxik.load_robot(FOUR_BAR)
+    q = jnp.linspace(0.3, 0.9, COUNT)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
+    tip = robot.frame("tip")
+    target = robot.frame_pose(q, tip).translation() + jnp.asarray([0.02, 0, 0.01])
+    rest = q.at[:, robot.q_indices("wrist")[0]].set(2.3)
+    cost = [0.0, 0.0, 1.0] if levels else 1.0
+
+    def problem(arguments: Any) -> Problem:
+        aim = FrameTask(tip, arguments["target"], position_cost=cost, orientation_cost=None, axes="world")
+        return Problem(robot, {"tip": aim, "rest": PostureTask(arguments["rest"], cost=0.2, **levels)})
+
+    return Case({"target": target, "rest": rest}, q, 1, problem)
+
+
+def wall() -> Case:
+    """A half space that holds some elements and leaves others alone."""
+    case = arm("ur5e", "tcp", "elbow_joint")
+    robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
+    tip = robot.frame("tcp")
+    height = robot.frame_pose(case.start, tip).translation()[:, 2]
+    limits = (
+        ConfigurationLimit(margin=0.05),
+        PositionLimit(tip, [0.0, 0, 1], height + jnp.asarray([-0.1, -0.05, 2, 2])),
+    )
+    return case._replace(arguments={"problem": Problem(robot, tasks, limits=limits)})
+
+
+COUPLED = """
+<mujoco><compiler angle="radian" autolimits="true"/><worldbody>
+  <body><joint name="lead" axis="0 0 1" range="-1 2"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+    <body pos="1 0 0"><joint name="follow" axis="0 1 0" range="-0.8 0.5"/>
+      <inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+      <body pos="1 0 0"><joint name="last" axis="0 0 1" range="-3 3"/>
+        <inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+        <body pos="0.5 0 0"><joint name="own" axis="0 1 0" range="-3 3"/>
+          <inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+          <site name="tip" pos="0.3 0.1 0"/></body></body></body></body>
+</worldbody><equality>
+  <joint joint1="follow" joint2="lead" polycoef="0.1 0.4 0.2 -0.05 0"/>
+  <joint joint1="last" joint2="follow" polycoef="0.05 1.3 -0.3 0 0"/></equality></mujoco>"""
+
+
+def coupled() -> Case:
+    """Joints that follow others along polynomials; a follower's limit holds its leader."""
+    robot = jaxik.load_robot(COUPLED)
+    q = jnp.asarray([[0.3, 0, 0, 0.4], [-0.4, 0, 0, 1.0], [0.4, 0, 0, -1.0], [0.0, 0, 0, 0.2]])
+    tip = robot.frame("tip")
+    target = robot.frame_pose(jaxik.solve(Problem(robot, {"p": PostureTask(q)}), q).q, tip)
+    rest = q.at[:, 0].set(jnp.asarray([0.1, -0.2, 2.9, 2.5]))
+    tasks = {"tip": FrameTask(tip, target, position_cost=0.1, orientation_cost=0.1), "rest": PostureTask(rest)}
+    return Case({"problem": Problem(robot, tasks)}, q, 2)
+
+
+def masked() -> Case:
+    """Degrees of freedom that a mask holds where the start has them, which then moves the rest."""
+    case = arm("panda", "tcp", "joint2")
+    problem = case.arguments["problem"]
+    mask = jnp.ones((COUNT, 7), bool).at[:2, 3].set(False).at[1, 5].set(False)
+    problem = dataclasses.replace(problem, dof_mask=mask)
+    return case._replace(arguments={"problem": problem, "q0": case.start})
 
 
 CASES = {
     "a posture beside a target": lambda: arm("panda", "tcp", "joint2"),
     "a posture below a target": lambda: arm("panda", "tcp", "joint2", priority=1),
+    "balls and a free base": balls,
+    "a closed loop": loop,
+    "a closed loop and levels": lambda: loop(priority=1),
+    "a half space": wall,
+    "couplings": coupled,
+    "a mask and the start": masked,
 }
 
 
@@ -110,12 +207,24 @@ def differentiated(solved: Callable[[Any], Any], parts: Callable[[Any], Any], ar
 def test_derivatives_of_a_solution_are_those_of_solving_again(name: str) -> None:
     case = CASES[name]()
     found = differentiated(
-        lambda arguments: jaxik.solve(case.problem(arguments), case.start, options=SolveOptions(max_steps=400)),
+        lambda arguments: jaxik.solve(
+            case.problem(arguments), arguments.get("q0", case.start), options=SolveOptions(max_steps=400)
+        ),
         lambda solution: (solution.q, solution.residuals, solution.cost),
         case.arguments,
         0.1,
     )
     print(found.solution, found.solution.derivative)
+    robot = case.problem(case.arguments).robot
+    at_bounds = (
+        robot.limit_excess(found.solution.q),
+        jnp.minimum(jnp.abs(found.solution.q - robot.limit_lower), jnp.abs(found.solution.q - robot.limit_upper)).min(
+            -1
+        )
+        if robot.nq == len(robot.limit_lower)
+        else 0,
+    )
+    print(at_bounds)
     assert (found.solution.derivative == Derivative.EXACT).all(), found.solution.derivative
     paths = jax.tree_util.tree_leaves_with_path(found.forward)
     for (path, moved), wanted in zip(paths, jax.tree.leaves(found.differences), strict=True):

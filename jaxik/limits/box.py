@@ -13,6 +13,10 @@ from jaxik.robot.model import Robot
 from jaxik.robot.topology import Topology
 
 
+# Of the angle of a ball, which is at most pi.
+ROUNDINGS = 16
+
+
 class Box(NamedTuple):
     """How far each coordinate of a displacement may go, at one configuration.
 
@@ -47,7 +51,9 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
         axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * jnp.eye(1, 3, dtype=q.dtype)[0])
         axes.append(_basis(axis))
         at = jnp.arange(robot.nv) == joint.v_index
-        high = jnp.where(at, jnp.maximum(robot.limit_upper[j] - angle, 0), high)
+        # An angle is computed to some roundings: within these, a ball is at its limit.
+        room = robot.limit_upper[j] - angle
+        high = jnp.where(at, jnp.where(room > ROUNDINGS * jnp.finfo(q.dtype).eps, room, 0), high)
     slopes = coordinates.slopes(robot, moving, q) if moving.couplings else jnp.zeros(0, q.dtype)
     moves = None if dof_mask is None else _movable(moving, dof_mask)
     moves = jnp.zeros(1, bool) if moving.still else moves
