@@ -7,6 +7,8 @@ import jax.numpy as jnp
 
 from jaxik.implicit import Along, Sensitivity
 from jaxik.linearization import Linearization, linearized
+from jaxik.manifold import scalar_coordinates, tangent_bounds
+from jaxik.problem import limited
 from jaxik.quadratic.program import Program
 from jaxik.quadratic.sensitivity import Minimum, Motion, assess, motion_of, moved
 from jaxik.solvers.hierarchy import program_below
@@ -22,9 +24,22 @@ def _model(arguments: tuple[Any, ...]) -> Linearization:
 def _assess(arguments: tuple[Any, ...], answer: Stepped) -> tuple[list[Minimum], jax.Array]:
     """The programs of all levels at their minima, and what the derivative is worth."""
     model, x = _model(arguments), [minimum.x for minimum in answer.minima]
-    found = [assess(program_below(model, j, x[:j]), minimum) for j, minimum in enumerate(answer.minima)]
+    found: list[Minimum] = []
+    for j, minimum in enumerate(answer.minima):
+        found.append(assess(program_below(model, j, x[:j]), minimum, found[-1] if found else None))
     worst = jnp.max(jnp.stack([minimum.derivative for minimum in found]))
+    worst = jnp.where(_stopped_by_a_limit(arguments, found), jnp.maximum(worst, Derivative.KINK), worst)
     return found, jnp.where(stands_still(answer.result.status), Derivative.NONE, worst).astype(jnp.int32)
+
+
+def _stopped_by_a_limit(arguments: tuple[Any, ...], minima: list[Minimum]) -> jax.Array:
+    """Whether a joint is at its limit and held there: inside, how far it may go changes with q, and outside as well."""
+    problem, q, *_ = arguments
+    robot = limited(problem)
+    lower, upper = tangent_bounds(robot)
+    at = scalar_coordinates(robot.topology, q)
+    held = ((at == lower) & minima[-1].lower) | ((at == upper) & minima[-1].upper)
+    return jnp.any(held & (lower < upper))
 
 
 def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: Along) -> Any:

@@ -23,6 +23,9 @@ LAYERS = (
     {
         "descent",
         "implicit",
+        "sensitivity",
+        "step_sensitivity",
+        "stepping",
         "entry",
         "step",
         "qp",

@@ -69,10 +69,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         r"cost of shape (2,) does not fit a residual of shape (7,)",
     ),
     "nothing to move": (_solve_without_joints, "no degrees of freedom"),
-    "derivative of a solution": (
-        lambda: jax.grad(lambda q0: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull()}), q0).cost)(PANDA.q_home),
-        "derivatives through solve are not available",
-    ),
     "check under jit": (
         lambda: jax.jit(lambda q0: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull()}), q0).check().q)(PANDA.q_home),
         "on the host",

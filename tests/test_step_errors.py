@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -63,10 +62,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
             0.1,
         ),
         "rigid has no degrees of freedom: there is nothing to move",
-    ),
-    "a derivative": (
-        lambda: jax.grad(lambda q: step(problem(), q, 0.02).q.sum())(jnp.zeros(2)),
-        "derivatives through step are not available yet: put jax.lax.stop_gradient around its arguments",
     ),
 }
 

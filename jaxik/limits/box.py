@@ -12,7 +12,6 @@ from jaxik.manifold import quaternion_places, scalar_coordinates, tangent_bounds
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Topology
 
-
 # Of the angle of a ball, which is at most pi.
 ROUNDINGS = 16
 

@@ -76,8 +76,13 @@ class Minimum(NamedTuple):
     derivative: jax.Array
 
 
-def assess(program: Program, found: Active) -> Minimum:
-    """What the derivative of one minimum needs to know."""
+def assess(program: Program, found: Active, above: Minimum | None = None) -> Minimum:
+    """What the derivative of one minimum needs to know.
+
+    Args:
+      above: of the level above, whose objective this one keeps: what is pressed against a constraint there stays at it,
+        as no way that keeps the objective leads away from it, whether or not this level presses as well.
+    """
     dtype = program.c.dtype
     double = dtype == jnp.float64
     curvature = (program.H + program.H.T) / 2
@@ -86,16 +91,18 @@ def assess(program: Program, found: Active) -> Minimum:
     size = jnp.maximum(jnp.abs(found.x), 1)
     at_bound = (found.x - program.lower <= NEAR[double] * size) | (program.upper - found.x <= NEAR[double] * size)
     weight = jnp.abs(found.bound_multipliers) / unit
-    fixed = equal | ((found.lower | found.upper) & (weight > WEAK[double]))
-    kink = jnp.any(at_bound & ~equal & (weight <= FIRM[double]))
+    kept = equal if above is None else equal | ((above.lower | above.upper) & at_bound)
+    fixed = kept | ((found.lower | found.upper) & (weight > WEAK[double]))
+    kink = jnp.any(at_bound & ~kept & (weight <= FIRM[double]))
     free = ~fixed
     matrix, held = jnp.zeros((0, free.shape[0]), dtype), jnp.zeros(0, bool)
     if program.G is not None and program.h is not None:
         length = jnp.sqrt(jnp.sum(program.G**2, axis=1))
         push = found.rows * length / unit
-        held = found.held & (push > WEAK[double])
         near = program.h - program.G @ found.x <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1)
-        kink = kink | jnp.any(near & (length > 0) & (push <= FIRM[double]))
+        kept_rows = jnp.zeros_like(near) if above is None else above.rows & near
+        held = kept_rows | (found.held & (push > WEAK[double]))
+        kink = kink | jnp.any(near & ~kept_rows & (length > 0) & (push <= FIRM[double]))
         matrix = jnp.where(held[:, None], program.G, 0)
     if program.A is not None:
         matrix = jnp.concatenate([matrix, program.A])
@@ -112,13 +119,13 @@ def assess(program: Program, found: Active) -> Minimum:
     kind = jnp.where(found.solved, kind, Derivative.UNSETTLED)
     finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(onto))
     kind = jnp.where(finite, kind, Derivative.NONE).astype(jnp.int32)
-    upper = fixed & found.upper & ~found.lower
+    upper = fixed & (program.upper - found.x < found.x - program.lower)
     slope = curvature @ found.x + program.c
     return Minimum(fixed & ~upper, upper, held, inverse, onto, curvature, matrix, slope, kind)
 
 
 class Motion(NamedTuple):
-    """How a minimum moves: its x (n,), the multipliers of bounds (n,), rows (m,) and equalities (p,), its objective ()."""
+    """How x (n,), the multipliers of bounds (n,), rows (m,) and equalities (p,), and the objective () move."""
 
     x: jax.Array
     bounds: jax.Array

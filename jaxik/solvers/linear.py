@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import ShapedArray
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
@@ -115,7 +116,7 @@ def _evaluate(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, 
 
 def _shapes(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[Any]:
     size = [x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m][:1]
-    return [jax.core.ShapedArray((*size, *x.shape), x.dtype) for x in jaxpr.out_avals]
+    return [ShapedArray((*size, *x.shape), x.dtype) for x in jaxpr.out_avals]
 
 
 def _elements(leaves: Sequence[Any], mapped: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:

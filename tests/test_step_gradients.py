@@ -1,0 +1,157 @@
+"""Derivatives of steps and quadratic programs against central differences, in float64, first and second."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import own_tasks
+import pytest
+from test_constraints import FOUR_BAR
+from test_gradients import differentiated
+
+import jaxik
+from jaxik import (
+    AccelerationLimit,
+    ComTask,
+    ConfigurationLimit,
+    DampingTask,
+    Derivative,
+    FrameTask,
+    LowAccelerationTask,
+    PositionLimit,
+    PostureTask,
+    Problem,
+    VelocityLimit,
+)
+
+COUNT = 4
+
+
+def arm(**levels: Any) -> dict[str, Any]:
+    """Velocities saturate, and a half space is pressed against."""
+    robot = jaxik.load_robot("panda")
+    q = robot.sample(jax.random.key(1), (COUNT,))
+    tip = robot.frame("tcp")
+    far = robot.frame_pose(robot.sample(jax.random.key(2), (COUNT,)), tip)
+    tasks = {
+        "tip": FrameTask(tip, far, position_cost=2.0, gain=0.3, lm_damping=0.01),
+        "rest": PostureTask(robot.q_home, cost=0.1, **levels),
+        "calm": DampingTask(cost=0.05, **levels),
+    }
+    height = robot.frame_pose(q, tip).translation()[:, 2]
+    limits = (ConfigurationLimit(), VelocityLimit(), PositionLimit(tip, [0.0, 0, 1], height + 0.003))
+    return {"problem": Problem(robot, tasks, limits=limits), "q": q, "dt": 0.05}
+
+
+def mixed() -> dict[str, Any]:
+    """Every joint type, and the velocity before."""
+    robot = jaxik.load_robot(own_tasks.MIXED)
+    # Not at a limit, where the way to go has a kink.
+    q = robot.integrate(robot.q_home, 0.02 * jax.random.normal(jax.random.key(1), (COUNT, robot.nv)))
+    tip = robot.frame("tip")
+    tasks = {
+        "center": ComTask(robot.center_of_mass(q) + 0.1, cost=0.7),
+        "rest": PostureTask(robot.sample(jax.random.key(3)), cost=0.3, free_joints=True),
+        "smooth": LowAccelerationTask(cost=0.2),
+        "tip": FrameTask(tip, robot.frame_pose(robot.sample(jax.random.key(2), (COUNT,)), tip), gain=0.5),
+    }
+    limits = (ConfigurationLimit(), VelocityLimit(0.5), AccelerationLimit(20.0))
+    before = 0.1 * jax.random.normal(jax.random.key(4), (COUNT, robot.nv))
+    return {"problem": Problem(robot, tasks, limits=limits), "q": q, "dt": 0.02, "previous_velocity": before}
+
+
+def loop() -> dict[str, Any]:
+    """A closed loop, which has a row too many; by what leaves it in its plane."""
+    q = jnp.linspace(0.3, 0.9, COUNT)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
+    return {"rest": q + 0.3, "q": q + jnp.asarray([0.01, 0.02, 0, -0.01]), "dt": 0.1}
+
+
+def stepped(arguments: dict[str, Any]) -> jaxik.StepResult:
+    rest = dict(arguments)
+    if "rest" in rest:
+        problem = Problem(jaxik.load_robot(FOUR_BAR), {"rest": PostureTask(rest.pop("rest"), cost=0.5)})
+    else:
+        problem = rest.pop("problem")
+    return jaxik.step(problem, rest.pop("q"), rest.pop("dt"), damping=1e-3, **rest)
+
+
+CASES = {"arm": arm, "arm in levels": lambda: arm(priority=1), "every joint": mixed, "closed loop": loop}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_of_a_step_are_those_of_stepping_again(name: str) -> None:
+    found = differentiated(
+        stepped, lambda s: (s.velocity, s.q, s.residuals, s.slack, s.qp.x, s.qp.objective), CASES[name](), 0.01
+    )
+    assert (found.solution.derivative == Derivative.EXACT).all(), found.solution.derivative
+    bounds, rows = found.solution.qp.active.bounds, found.solution.qp.active.rows
+    assert name == "closed loop" or (bounds != 0).any(-1).sum() + rows.any(-1).sum() >= COUNT // 2
+    for (path, moved), wanted in zip(
+        jax.tree_util.tree_leaves_with_path(found.forward), jax.tree.leaves(found.differences), strict=True
+    ):
+        finite = np.isfinite(wanted)
+        largest = max(np.abs(wanted[finite]).max(initial=0), 0.1)
+        np.testing.assert_allclose(
+            moved[finite], wanted[finite], rtol=0, atol=1e-6 * largest, err_msg=jax.tree_util.keystr(path)
+        )
+    np.testing.assert_allclose(found.reverse_pulled, found.forward_pulled, rtol=1e-8)
+
+
+def programs() -> dict[str, jax.Array]:
+    """Bounds, rows and an equality; one minimum is a vertex."""
+    rng = np.random.default_rng(0)
+    count, n, m = 6, 5, 3
+    root = rng.normal(size=(count, n, n))
+    return jax.tree.map(
+        jnp.asarray,
+        {
+            "H": root @ root.transpose(0, 2, 1) + 0.1 * np.eye(n),
+            "c": 3 * rng.normal(size=(count, n)),
+            "G": rng.normal(size=(count, m, n)),
+            "h": 0.3 * np.abs(rng.normal(size=(count, m))),
+            "A": rng.normal(size=(count, 1, n)),
+            "b": 0.1 * rng.normal(size=(count, 1)),
+            "lower": np.full(n, -0.5),
+            "upper": np.full(n, 0.5),
+        },
+    )
+
+
+def solved(program: dict[str, Any]) -> jaxik.QPSolution:
+    rest = dict(program)
+    return jaxik.qp(rest.pop("H"), rest.pop("c"), **rest)
+
+
+def test_derivatives_of_a_program_are_those_of_its_neighbours() -> None:
+    found = differentiated(
+        solved,
+        lambda s: (s.x, s.bound_multipliers, s.row_multipliers, s.equality_multipliers, s.objective),
+        programs(),
+        0.1,
+    )
+    assert (found.solution.derivative == Derivative.EXACT).all()
+    assert (found.solution.active.bounds != 0).any() and found.solution.active.rows.any()
+    for moved, wanted in zip(jax.tree.leaves(found.forward), jax.tree.leaves(found.differences), strict=True):
+        np.testing.assert_allclose(moved, wanted, rtol=0, atol=1e-7 * max(1, np.abs(wanted).max()))
+    np.testing.assert_allclose(found.reverse_pulled, found.forward_pulled, rtol=1e-9)
+
+
+def test_second_derivatives_of_a_program_agree_in_all_modes() -> None:
+    given = programs()
+    key = jax.random.split(jax.random.key(0), len(given))
+    along = {name: jax.random.normal(k, x.shape) for k, (name, x) in zip(key, given.items(), strict=True)}
+    weight = jax.random.normal(jax.random.key(1), given["c"].shape)
+
+    def at(t: Any) -> dict[str, jax.Array]:
+        return {name: x + t * along[name] for name, x in given.items()}
+
+    def slope(t: Any) -> jax.Array:
+        return jnp.sum(weight * jax.jvp(lambda t: solved(at(t)).x, (t,), (1.0,))[1])
+
+    def gradient(t: Any) -> jax.Array:
+        return jax.grad(lambda t: jnp.sum(weight * solved(at(t)).x))(t)
+
+    wanted = (slope(1e-5) - slope(-1e-5)) / 2e-5
+    for second in (jax.jacfwd(slope), jax.jacfwd(gradient), jax.jacrev(gradient), jax.jacrev(slope)):
+        np.testing.assert_allclose(second(0.0), wanted, rtol=1e-6)
