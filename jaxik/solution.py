@@ -40,7 +40,7 @@ class Solution(Outcome):
     starts: jax.Array = leaf(0)
     cost: jax.Array = leaf(0)
     stationarity: jax.Array = leaf(0)
-    derivative: jax.Array = leaf(0)
+    derivative: Any = leaf(0, default=None)
     trace: Trace | None = leaf(1, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)

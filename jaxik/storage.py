@@ -11,6 +11,7 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `starts` | (*batch,) | attempts made: of a search, how many starts were tried |
 | `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
+| `derivative` | (*batch,) | `jaxik.Derivative`: what that is worth, -1 where nothing was differentiated |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
@@ -102,7 +103,7 @@ def write_solution(
             "residuals are kept as arrays by task and part, task names without '/': those of "
             f"{', '.join(map(repr, solution.residuals))} are {jax.tree.structure(solution.residuals)}"
         )
-    arrays = {name: getattr(solution, name) for name in _ARRAYS}
+    arrays = {name: x for name in _ARRAYS if (x := getattr(solution, name)) is not None}
     arrays |= {f"residuals/{part}": residual for part, residual in residuals.items()}
     arrays |= stored.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
@@ -117,7 +118,8 @@ def _solution_of(found: Archive) -> Solution:
     topology = stored.topology_of(found)
     q = found.numbers("q", (topology.nq,))
     batch = q.shape[:-1]
-    arrays = {name: q if name == "q" else found.numbers(name, batch) for name in _ARRAYS}
+    there = [name for name in _ARRAYS if name != "derivative" or name in found.arrays]
+    arrays = {name: q if name == "q" else found.numbers(name, batch) for name in there}
     residuals = {
         name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")
     }

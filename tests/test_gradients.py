@@ -65,7 +65,7 @@ def arm(name: str, tip: str, **levels: Any) -> Case:
             frame,
             robot.frame_pose(near(robot, q, 0.3), frame),
             position_cost=2.0,
-            orientation_cost=0.0 if levels else 1.0,
+            orientation_cost=None if levels else 1.0,
         ),
         "rest": PostureTask(beyond(robot, q), cost=1.0, **levels),
     }
