@@ -1,0 +1,191 @@
+"""Derivatives of solutions as programs use them: again, under transformations, in float32, and where there are none."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import own_tasks
+
+import jaxik
+from jaxik import Derivative, FrameTask, PostureTask, Problem, SearchOptions, SolveOptions, Status
+
+COUNT = 3
+
+
+ROBOT = jaxik.load_robot(own_tasks.PLANAR)
+
+
+def problem(aim: Any, rest: Any, cost: Any = 0.3) -> Problem:
+    """A planar arm between an aim (*batch, 2) out of reach and a posture (*batch, 2); its first hinge is held."""
+    target = jnp.concatenate([aim, jnp.zeros((*aim.shape[:-1], 1), aim.dtype)], axis=-1)
+    tip = FrameTask(ROBOT.frame("tip"), target, orientation_cost=None, axes="world")
+    return Problem(ROBOT, {"rest": PostureTask(rest, cost=cost), "tip": tip})
+
+
+def configuration(aim: Any, rest: Any, cost: Any = 0.3) -> jax.Array:
+    return jaxik.solve(problem(aim, rest, cost), jnp.zeros((2,), aim.dtype)).q
+
+
+def places(dtype: Any = np.float64) -> tuple[jax.Array, jax.Array]:
+    aim = jnp.asarray([[1.2, 0.3], [0.9, 0.9], [1.1, -0.6]], dtype)
+    return aim, jnp.asarray([[0.1, 0.4], [0.6, 1.2], [-0.1, -0.9]], dtype)
+
+
+def loss(aim: Any, rest: Any, cost: Any = 0.3) -> jax.Array:
+    q = configuration(aim, rest, cost)
+    return jnp.sum(jnp.sin(q) * jnp.arange(1, q.size + 1, dtype=q.dtype).reshape(q.shape))
+
+
+def test_second_derivatives_agree_with_differences_in_every_mode() -> None:
+    aim, rest = places()
+
+    def along(t: Any) -> jax.Array:
+        return loss(aim + t * 0.3, rest + t * jnp.asarray([0.2, -0.4]), 0.3 + 0.1 * t)
+
+    slope = jax.jit(jax.grad(along))
+    wanted = (slope(1e-5) - slope(-1e-5)) / 2e-5
+    for second in (jax.jacfwd(jax.jacfwd(along)), jax.jacfwd(jax.grad(along)), jax.grad(jax.grad(along))):
+        np.testing.assert_allclose(jax.jit(second)(0.0), wanted, rtol=1e-6)
+
+
+def test_gradients_are_the_same_under_every_transformation() -> None:
+    aim, rest = places()
+    whole = jax.jit(jax.grad(loss))(aim, rest)
+
+    def one(a: Any, r: Any, i: Any) -> jax.Array:
+        q = configuration(a, r)
+        return jnp.sum(jnp.sin(q) * (2 * i + jnp.arange(1, 3)))
+
+    def scanned(aim: Any) -> jax.Array:
+        total, _ = jax.lax.scan(lambda c, x: (c + one(*x), None), 0.0, (aim, rest, jnp.arange(COUNT)))
+        return total
+
+    ways = {
+        "vmap of grad": jax.vmap(jax.grad(one))(aim, rest, jnp.arange(COUNT)),
+        "grad of vmap": jax.grad(lambda a: jnp.sum(jax.vmap(one)(a, rest, jnp.arange(COUNT))))(aim),
+        "scan": jax.grad(scanned)(aim),
+        "checkpoint": jax.grad(jax.checkpoint(lambda a: loss(a, rest)))(aim),
+        "one by one": jnp.stack([jax.grad(one)(aim[i], rest[i], i) for i in range(COUNT)]),
+        "forward": jax.jacfwd(loss)(aim, rest),
+    }
+    for way, found in ways.items():
+        np.testing.assert_allclose(found, whole, rtol=1e-9, atol=1e-12, err_msg=way)
+
+
+def test_new_values_do_not_compile_again() -> None:
+    aim, rest = places()
+    gradient = jax.jit(jax.grad(loss, (0, 1, 2)))
+    for by in (0.0, 0.1, 0.2):
+        gradient(aim + by, rest - by, 0.3 + by)
+    assert gradient._cache_size() == 1
+
+
+def loops(jaxpr: Any) -> int:
+    inner = sum(loops(j) for e in jaxpr.eqns for j in jax.extend.core.jaxprs_in_params(e.params))
+    return inner + sum(e.primitive.name == "while" for e in jaxpr.eqns)
+
+
+def test_the_iteration_is_not_differentiated() -> None:
+    aim, rest = places()
+    there = loops(jax.make_jaxpr(loss)(aim, rest).jaxpr)
+    assert loops(jax.make_jaxpr(jax.value_and_grad(loss))(aim, rest).jaxpr) == there > 0
+
+
+def test_all_of_a_result_is_pulled_back_and_counts_have_no_tangents() -> None:
+    aim, rest = places()
+    solution, pull = jax.vjp(lambda aim: jaxik.solve(problem(aim, rest)), aim)
+    ones = jax.tree.map(
+        lambda x: jnp.ones_like(x) if jnp.issubdtype(x.dtype, jnp.floating) else np.zeros(x.shape, jax.dtypes.float0),
+        solution,
+    )
+    assert np.isfinite(pull(ones)[0]).all()
+    assert (solution.derivative == Derivative.EXACT).all()
+    assert (jaxik.solve(problem(aim, rest)).derivative == Derivative.UNASKED).all()
+    moved = jax.jvp(lambda aim: jaxik.solve(problem(aim, rest)), (aim,), (aim,))[1]
+    assert moved.status.dtype == moved.iterations.dtype == jax.dtypes.float0
+
+
+def test_float32_is_as_good_as_its_solution() -> None:
+    wanted = jax.grad(loss, (0, 1, 2))(*places(), 0.3)
+    found = jax.grad(loss, (0, 1, 2))(*places(np.float32), np.float32(0.3))
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == np.float32
+        np.testing.assert_allclose(a, b, rtol=0, atol=1e-3 * np.abs(b).max())
+
+
+def test_what_tasks_leave_undetermined_stays() -> None:
+    """One row for two hinges: of all tangents that keep it, the smallest."""
+    q0 = jnp.asarray([0.1, 0.6])
+
+    def solved(x: Any) -> jaxik.Solution:
+        target = jnp.stack([x, jnp.zeros(()), jnp.zeros(())])
+        cost = jnp.asarray([1.0, 0, 0])
+        task = FrameTask(ROBOT.frame("tip"), target, position_cost=cost, orientation_cost=None, axes="world")
+        return jaxik.solve(Problem(ROBOT, {"tip": task}), q0)
+
+    solution, moved = jax.jvp(solved, (jnp.asarray(1.5),), (jnp.asarray(1.0),))
+    assert solution.derivative == Derivative.UNDETERMINED
+    row = ROBOT.frame_jacobian(solution.q, "tip", reference="world_aligned")[:1]
+    np.testing.assert_allclose(moved.q, np.linalg.pinv(row)[:, 0], rtol=1e-6)
+
+
+def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() -> None:
+    aim, rest = places()
+    limit = ROBOT.limit_upper[0]
+    # A rest at its limit, where nothing presses; a target that is no number; and one that is well.
+    rest = rest.at[1].set(jnp.asarray([limit, 0.5]))
+    aim = aim.at[1].set(
+        jnp.asarray([jnp.cos(limit) + 0.7 * jnp.cos(limit + 0.5), jnp.sin(limit) + 0.7 * jnp.sin(limit + 0.5)])
+    )
+    spoilt = aim.at[2, 0].set(jnp.nan)
+
+    def pulled(aim: Any, options: SolveOptions) -> Any:
+        def total(aim: Any, rest: Any) -> Any:
+            solution = jaxik.solve(problem(aim, rest), jnp.zeros(2), options=options)
+            return jnp.sum(solution.q), solution
+
+        return jax.grad(total, (0, 1), has_aux=True)(aim, rest)
+
+    (by_aim, by_rest), solution = pulled(spoilt, SolveOptions())
+    np.testing.assert_array_equal(solution.derivative, [Derivative.EXACT, Derivative.KINK, Derivative.NONE])
+    assert solution.status[2] == Status.NONFINITE
+    assert np.isfinite(by_aim).all() and np.isfinite(by_rest).all()
+    np.testing.assert_array_equal(by_aim[2], 0)
+    (well, _), _ = pulled(aim, SolveOptions())
+    np.testing.assert_array_equal(by_aim[:1], well[:1])
+    (early, _), solution = pulled(aim, SolveOptions(max_steps=1))
+    assert (solution.derivative[:1] == Derivative.UNSETTLED).all() and np.isfinite(early).all()
+
+
+def test_a_search_has_the_derivative_of_what_it_found() -> None:
+    aim, rest = places()
+    key = jax.random.key(0)
+    options = SearchOptions(max_starts=8, candidates=2)
+
+    def searched(aim: Any) -> jax.Array:
+        return jaxik.search(problem(aim, rest), key, options=options).q
+
+    def solved(aim: Any) -> jax.Array:
+        return jaxik.solve(problem(aim, rest), searched(jax.lax.stop_gradient(aim))).q
+
+    np.testing.assert_allclose(jax.jacfwd(searched)(aim), jax.jacfwd(solved)(aim), rtol=1e-6, atol=1e-9)
+
+
+def test_linearizations_differentiate() -> None:
+    aim, rest = places()
+
+    def gradient(q: Any) -> jax.Array:
+        return jnp.sum(jnp.sin(jaxik.linearize(problem(aim, rest), q, 0.1).H))
+
+    q, step = rest, 1e-6 * jnp.asarray([0.3, -0.7])
+    wanted = (gradient(q + step) - gradient(q - step)) / 2
+    np.testing.assert_allclose(jnp.sum(jax.grad(gradient)(q) * step), wanted, rtol=1e-5)
+
+
+def test_gradients_are_shared_out_in_a_shard_map() -> None:
+    aim, rest = places()
+    mesh = jax.make_mesh((1,), ("elements",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("elements")
+    shared = jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
+    np.testing.assert_allclose(jax.jit(shared)(aim, rest), jax.grad(loss)(aim, rest), rtol=1e-9)
