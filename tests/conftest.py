@@ -4,15 +4,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Compiling is most of what the tests wait for, and they run each program a few times: without XLA's optimisations two
-# files took 96 s in the place of 156 s. Without its fusion emitters it would be 69 s, but then what an element gives
-# depends on the size of its batch, by a rounding. Read when JAX first looks for a device; what the caller sets counts.
-CHEAP = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-os.environ["XLA_FLAGS"] = f"{CHEAP} {os.environ.get('XLA_FLAGS', '')}"
-
-import jax  # noqa: E402
-import models  # noqa: E402
-import pytest  # noqa: E402
+import jax
+import models
+import pytest
 
 # A folder for each worker: entries are not written at once, and another worker might read half of one.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
