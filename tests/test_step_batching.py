@@ -107,9 +107,9 @@ def test_the_verb_itself_does_not_recompile() -> None:
 
 
 def traces() -> int:
-    from jaxik.step import _run
+    from jaxik.step import _stepped
 
-    return _run._cache_size()  # type: ignore[attr-defined]
+    return _stepped._cache_size()  # type: ignore[attr-defined]
 
 
 def test_vmap_of_vmap_is_the_batch() -> None:
