@@ -60,16 +60,15 @@ def arm(name: str, tip: str, **levels: Any) -> Case:
     q = robot.sample(jax.random.key(1), (COUNT,))
     frame = robot.frame(tip)
     tasks = {
-        # Of position alone, where more than one degree of freedom is to be left for a level below.
         "tip": FrameTask(
             frame,
             robot.frame_pose(near(robot, q, 0.3), frame),
             position_cost=2.0,
-            orientation_cost=None if levels else 1.0,
+            orientation_cost=1.0,
         ),
         "rest": PostureTask(beyond(robot, q), cost=1.0, **levels),
     }
-    return Case({"problem": Problem(robot, tasks)}, near(robot, q), COUNT // 2)
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q), 0 if levels else COUNT // 2)
 
 
 def balls() -> Case:
