@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.evaluation import Prepared, errors, evaluate, has_tolerances, held_by, met, placed, prepare, rows
+from jaxik.evaluation import Prepared, errors, evaluate, has_tolerances, held_by, met, placed, prepare, rows, wanted_of
 from jaxik.problem import Level, Problem
 from jaxik.solution import Solution
 from jaxik.solvers import levels, levenberg_marquardt, restarts
@@ -134,7 +134,7 @@ def _watch_level(phase: int, before: levels.State, after: levels.State) -> Any:
 def _answer(prefer: str | None, context: Context, result: Result, record: jax.Array | None) -> Found:
     prepared, residuals = context.prepared, result.errors
     problem, held = prepared.problem, held_by(prepared.problem)
-    every = tuple(name for name in problem.tasks if name not in held)
+    every = wanted_of(problem)
     cost, first_cost, settled = result.cost, result.cost, result.stationary
     if has_tolerances(problem, every):
         settled = settled | result.met

@@ -63,6 +63,11 @@ def held_by(problem: Problem) -> Level:
     return tuple(name for name, task in problem.tasks.items() if isinstance(task, Held))
 
 
+def wanted_of(problem: Problem) -> Level:
+    """Names of the tasks, of all priorities, that a problem was given."""
+    return tuple(name for name, task in problem.tasks.items() if not isinstance(task, Held))
+
+
 def one_sided(problem: Problem) -> tuple[str, ...]:
     return tuple(name for name, task in problem.tasks.items() if isinstance(task, Held) and task.one_sided)
 

@@ -13,13 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.coordinates import carried
-from jaxik.evaluation import Prepared, Rows, curvature, distances, errors, evaluate, held_by, prepare, rows
+from jaxik.evaluation import Prepared, Rows, curvature, distances, errors, evaluate, prepare, rows, wanted_of
 from jaxik.implicit import Along, Sensitivity
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, bends, bounds_of, from_box, to_box
 from jaxik.linalg import NOTHING, arrange, inverse_within, largest
 from jaxik.manifold import clamp, integrate
-from jaxik.problem import Problem
+from jaxik.solvers.levels import OUT_OF_REACH
 from jaxik.solvers.measure import limits_at, not_held
 from jaxik.solvers.needs import rank_threshold
 from jaxik.status import Derivative, Status
@@ -29,8 +29,6 @@ from jaxik.status import Derivative, Status
 VISIBLE, FIRM = (1e-4, 1e-9), (1e-3, 1e-7)
 # A solution from which a Newton step leads farther than this [rad or m] is none.
 SETTLED = (1e-3, 1e-6)
-# A level whose gradient is below this share of what its residual could give is as good as it gets, but not fulfilled.
-OUT_OF_REACH = 1e-3
 
 
 class Condition(NamedTuple):
@@ -263,18 +261,16 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
         tangent = from_box(moving, limits_at(prepared, base), displacement)
         q = carried(robot, moving, integrate(robot.topology, base, tangent))
         kin = evaluate(prepared, q)
-        every = _wanted(prepared.problem)
         residuals = errors(prepared, kin)
         kept = {name: residuals[name] for name in answer.solution.residuals}
-        return q[: prepared.problem.robot.nq], kept, 0.5 * jnp.sum(rows(prepared, kin, every).residual ** 2)
+        return (
+            q[: prepared.problem.robot.nq],
+            kept,
+            0.5 * jnp.sum(rows(prepared, kin, wanted_of(prepared.problem)).residual ** 2),
+        )
 
     moved = along(outcome, (jnp.zeros_like(displacement), displacement))
     return jax.tree.map(lambda x: jnp.where(condition.derivative == Derivative.NONE, 0, x), moved)
-
-
-def _wanted(problem: Problem) -> tuple[str, ...]:
-    held = held_by(problem)
-    return tuple(name for name in problem.tasks if name not in held)
 
 
 def _smooth(answer: Any) -> Any:
