@@ -26,10 +26,10 @@ class Segments:
     With S segments, F frames and C subtrees:
 
     Attributes:
-      position (S, 3): from the parent segment to the joint's anchor, at zero joint motion.
       axis (S, 3): joint axis in the segment.
       reference (S,): joint coordinate at which the joint's motion is zero; hinges and slides.
-      fixed, cosine, sine (S, 3, 3): the local rotation is their sum weighted by 1, cos, sin of a hinge's angle.
+      fixed, cosine, sine (S, 3, 4): from the parent segment to the segment, rotation and position of the joint's anchor
+        side by side, is their sum weighted by 1, cos, sin of a hinge's angle.
       slide (S, 3): by which a slide's coordinate moves the segment, from its parent; zero for other joints.
       frame_rotation (F, 3, 3), frame_position (F, 3): from the carrying segment to the frame.
       mass (C, S + 1), moment (C, S + 1, 3): mass carried by each segment and mass times centre in its axes; the
@@ -37,7 +37,6 @@ class Segments:
     """
 
     plan: Plan = static()
-    position: jax.Array = leaf(2)
     axis: jax.Array = leaf(2)
     reference: jax.Array = leaf(1)
     fixed: jax.Array = leaf(3)
@@ -77,14 +76,18 @@ def segments(robot: Robot, plan: Plan) -> Segments:
     frames = _fixed_transforms(robot, frame_paths, carriers)
     offset_rotation, offset_position = _frame_offsets(robot, plan.frames)
     mass, moment = _masses(robot, plan)
+
+    def posed(rotation: jax.Array, position: jax.Array) -> jax.Array:
+        return jnp.concatenate([rotation, position[:, :, None]], axis=2)
+
+    still = jnp.zeros_like(position)
     return Segments(
         plan=plan,
-        position=position,
         axis=axis,
         reference=robot.q_reference[np.array([j.q_index for j in joints], int)],
-        fixed=rotation @ (hinge * parallel + (1 - hinge) * eye),
-        cosine=hinge * (rotation @ (eye - parallel)),
-        sine=hinge * (rotation @ turn),
+        fixed=posed(rotation @ (hinge * parallel + (1 - hinge) * eye), position),
+        cosine=posed(hinge * (rotation @ (eye - parallel)), still),
+        sine=posed(hinge * (rotation @ turn), still),
         slide=slide[:, 0] * jnp.einsum("sij,sj->si", rotation, axis),
         frame_rotation=jnp.einsum("fij,fjk->fik", frames.rotation, offset_rotation),
         frame_position=frames.position + jnp.einsum("fij,fj->fi", frames.rotation, offset_position),
