@@ -101,7 +101,7 @@ def start_gauss_newton(
 def restarted(state: State, q: jax.Array, damping: jax.Array) -> State:
     """Before the first step of Gauss-Newton from another configuration (nq,), whose evaluation counts as a step."""
     fresh = _start(state.model, q, state.errors, damping, state.iterations, state.spent)
-    return fresh._replace(iterations=state.iterations + 1)
+    return fresh._replace(model=state.model, iterations=state.iterations + 1)
 
 
 def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any) -> State:
@@ -112,7 +112,7 @@ def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.
 
 
 def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations: jax.Array, spent: Any) -> State:
-    """A state that has evaluated nothing: its model is flat, so that the first trial point is `q` itself."""
+    """A state that has evaluated nothing: its cost is infinite, so that the first trial point is `q` itself."""
     no = jnp.zeros((), bool)
     return State(
         q=q,
@@ -183,7 +183,8 @@ def newton(prepared: Prepared, state: State, options: SolveOptions, level: Level
 
 def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step, level: Level) -> Trial:
     """Evaluate the configuration that a step leads to."""
-    q = reached(prepared, state.q, limits, proposed.displacement)
+    displacement = jnp.where(jnp.isinf(state.cost), 0, proposed.displacement)
+    q = reached(prepared, state.q, limits, displacement)
     kin = evaluate(prepared, q)
     model, cost = expand(prepared, kin, level)
     found = errors(prepared, kin)
@@ -290,13 +291,11 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
 def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: Any) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box."""
     residual, jacobian, scale = model.residual, model.jacobian, step_scale(prepared)
-    scaled = jacobian * scale
-    damping = damping * largest(jnp.sum(scaled * scaled, axis=0))
+    damping = damping * largest(jnp.sum(jacobian * jacobian, axis=0) * (scale * scale))
 
     def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         left = residual if fixed is None else residual + jacobian @ fixed
-        inner, pivot = _damped_least_squares(jnp.where(free, scaled, 0), left, damping)
-        return scale * inner, pivot
+        return _damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping)
 
     displacement, _ = _in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement
@@ -304,15 +303,22 @@ def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: An
     return Step(displacement, predicted, jnp.ones((), bool))
 
 
-def _damped_least_squares(jacobian: jax.Array, residual: jax.Array, damping: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """argmin 1/2 |r + J d|^2 + damping/2 |d|^2, and the smallest pivot; columns of zeros get no step."""
+def _damped_least_squares(
+    jacobian: jax.Array, scale: jax.Array, residual: jax.Array, damping: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2, and the smallest pivot; no step where the scale is zero."""
     rows, columns = jacobian.shape
     if rows <= columns:
-        # (damping + J'J)^-1 J' = J' (damping + J J')^-1: for 6 rows and 29 joints 3.5 times less work.
-        dual, pivot = solve_positive(jacobian @ jacobian.T + damping * jnp.eye(rows, dtype=residual.dtype), residual)
-        return -dual @ jacobian, pivot
-    gram = jacobian.T @ jacobian + damping * jnp.eye(columns, dtype=residual.dtype)
-    return solve_positive(gram, -residual @ jacobian)
+        # With S = diag(scale)^2, (damping S^-1 + J'J)^-1 J' = S J' (damping + J S J')^-1: for 6 rows and 29 joints 3.5
+        # times less work. J' without scale is one copy for both passes.
+        square = scale * scale
+        gram = (jacobian * square) @ jacobian.T
+        dual, pivot = solve_positive(gram + damping * jnp.eye(rows, dtype=residual.dtype), residual)
+        return -square * (dual @ jacobian), pivot
+    scaled = jacobian * scale
+    gram = scaled.T @ scaled + damping * jnp.eye(columns, dtype=residual.dtype)
+    inner, pivot = solve_positive(gram, -residual @ scaled)
+    return scale * inner, pivot
 
 
 def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> Step:
