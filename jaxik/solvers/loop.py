@@ -13,7 +13,9 @@ from jaxik.machine import lanes_for
 
 # Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, a step's
 # data no longer fits the L2 cache: 1.44, 1.57, 1.61 and 1.44 M Panda steps/s at 128, 256, 512 and 1024 on one core.
-WIDTH = 256
+WIDTH = 128
+# The share of the lanes, one in so many, that wait before they all take other elements.
+WAITING = 8
 # Numbers that a core's L2 cache holds beside all else.
 CACHED = 2**17
 
@@ -239,8 +241,10 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
         lambda context, packed: phase.init(context, packing.unpack(packed)), (elements.differs, True), phase.width
     )
     step = lanes(phase.step, (elements.differs, True), phase.width)
-    look = lanes(lambda state: (phase.ended(state), packing.pack(phase.result(state))), (True,), phase.width)
+    is_over = lanes(phase.ended, (True,), phase.width)
+    look = lanes(lambda state: packing.pack(phase.result(state)), (True,), phase.width)
     watch = None if phase.watch is None else lanes(phase.watch, (True, True), phase.width)
+    worth_it = max(1, phase.width // WAITING)
 
     def take(turns: jax.Array) -> tuple[list[jax.Array], Any]:
         """Contexts and first states of the elements whose turn it is."""
@@ -248,17 +252,36 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
         own = elements.own(which)
         return own, init(elements.context(own), _lanes_of(results, which))
 
+    def elements_at(turns: jax.Array, here: jax.Array) -> jax.Array:
+        """Which elements the lanes work on, where `here`; else one that does not exist, so that nothing is written."""
+        return jnp.where(here, order[elements.clipped(turns)], count)
+
+    def work(turns: jax.Array, following: jax.Array, own: list[jax.Array], state: Any, record: Any) -> tuple[Any, Any]:
+        """Steps until enough lanes have ended to be worth the taking of others."""
+        context, active = elements.context(own), turns < total
+
+        def going(carry: tuple[Any, ...]) -> jax.Array:
+            over, *_ = carry
+            few = (following >= total) | (jnp.sum(over & active) < worth_it)
+            return few & ~jnp.all(over)
+
+        def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
+            over, before, record = carry
+            state = jax.tree.map(lambda new, old: jnp.where(over, old, new), step(context, before), before)
+            if record is not None and watch is not None:
+                row, place = watch(before, state)
+                here = elements_at(turns, active & ~over)
+                record = record.at[here, _kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
+            return is_over(state) | ~active, state, record
+
+        return lax.while_loop(going, advance, (~active, state, record))
+
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        turns, following, own, before, found, record = carry
-        state = step(elements.context(own), before)
-        if record is not None and watch is not None:
-            row, place = watch(before, state)
-            element = jnp.where(turns < total, order[elements.clipped(turns)], count)
-            record = record.at[element, _kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
-        ended, result = look(state)
-        ended = ended & (turns < total)
-        place = jnp.where(ended, order[elements.clipped(turns)], count)
-        found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, result)
+        turns, following, own, state, found, record = carry
+        over, state, record = work(turns, following, own, state, record)
+        ended = over & (turns < total)
+        place = elements_at(turns, ended)
+        found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, look(state))
         turns = jnp.where(ended, following + jnp.cumsum(ended) - 1, turns)
         own, state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), take(turns), (own, state))
         return turns, following + jnp.sum(ended), own, state, found, record
