@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
+from jaxik.trigonometry import first_quadrant, sine_cosine
+
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
 SERIES_ANGLE_SQUARED = 0.25
 # MuJoCo's mjMINVAL: what is shorter is not normalised.
@@ -130,7 +132,7 @@ def log_quaternion(q: jax.Array) -> jax.Array:
     small = square < 1e-8
     inverse = jax.lax.rsqrt(jnp.where(small, 1.0, square))
     sine = inverse * square
-    return v * jnp.where(small, 2 + square / 3, 2 * jnp.arctan2(sine, w) * inverse)
+    return v * jnp.where(small, 2 + square / 3, 2 * first_quadrant(sine, w) * inverse)
 
 
 def log_of_either_sign(q: jax.Array) -> jax.Array:
@@ -149,8 +151,9 @@ def exp_quaternion(w: jax.Array) -> jax.Array:
     small = square < 1e-8
     angle = jnp.sqrt(jnp.where(small, 1.0, square))
     # The series' relative errors, x^6/46080 and x^4/1920, are below 1e-19 here.
-    cosine = jnp.where(small, 1 - square / 8 + square * square / 384, jnp.cos(angle / 2))
-    scale = jnp.where(small, 0.5 - square / 48, jnp.sin(angle / 2) / angle)
+    sine, cosine = sine_cosine(angle / 2)
+    cosine = jnp.where(small, 1 - square / 8 + square * square / 384, cosine)
+    scale = jnp.where(small, 0.5 - square / 48, sine / angle)
     return jnp.concatenate([cosine[None], scale * w])
 
 

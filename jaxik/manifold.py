@@ -14,6 +14,7 @@ import numpy as np
 from jaxik import lie
 from jaxik.linalg import NOTHING, arrange
 from jaxik.robot.topology import JointType, Topology
+from jaxik.trigonometry import first_quadrant
 
 if TYPE_CHECKING:
     from jaxik.robot.model import Robot
@@ -93,7 +94,7 @@ def ball_angle(quaternion: jax.Array) -> jax.Array:
     turned = square > 0
     # The angle has a kink at zero rotation: its derivative there is taken as zero.
     sine = jnp.sqrt(jnp.where(turned, square, 1.0))
-    return jnp.where(turned, 2 * jnp.arctan2(sine, jnp.abs(q[0])), 0.0)
+    return jnp.where(turned, 2 * first_quadrant(sine, jnp.abs(q[0])), 0.0)
 
 
 def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:

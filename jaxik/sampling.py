@@ -11,6 +11,7 @@ import numpy as np
 from jaxik import lie
 from jaxik.linalg import arrange
 from jaxik.robot.topology import JointType, Topology
+from jaxik.trigonometry import sine_cosine
 
 if TYPE_CHECKING:
     from jaxik.robot.model import Robot
@@ -63,14 +64,14 @@ def _rotation(shares: jax.Array) -> jax.Array:
     """A quaternion, uniform on SO(3) if the shares (3,) are uniform (Shoemake, Graphics Gems III, 1992)."""
     turns = 2 * jnp.pi * shares[1:]
     near, far = jnp.sqrt(1 - shares[0]), jnp.sqrt(shares[0])
-    return jnp.stack(
-        [near * jnp.sin(turns[0]), near * jnp.cos(turns[0]), far * jnp.sin(turns[1]), far * jnp.cos(turns[1])]
-    )
+    sines, cosines = sine_cosine(turns)
+    return jnp.stack([near * sines[0], near * cosines[0], far * sines[1], far * cosines[1]])
 
 
 def _turn(shares: jax.Array, most: jax.Array) -> jax.Array:
     """A rotation, uniform in its axis and in its angle up to `most`, if the shares (3,) are uniform."""
     height, turn = 2 * shares[0] - 1, 2 * jnp.pi * shares[1]
     wide = jnp.sqrt(jnp.maximum(1 - height * height, 0))
-    axis = jnp.stack([wide * jnp.cos(turn), wide * jnp.sin(turn), height])
+    sine, cosine = sine_cosine(turn)
+    axis = jnp.stack([wide * cosine, wide * sine, height])
     return lie.exp_quaternion(most * shares[2] * axis)

@@ -1,11 +1,11 @@
-"""Sine and cosine that run along the lanes."""
+"""Sine, cosine and the angle that has them, in the forms that run along the lanes."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.trigonometry import sine_cosine
+from jaxik.trigonometry import first_quadrant, sine_cosine
 
 ANGLES = np.concatenate(
     [np.linspace(-20, 20, 40001), np.linspace(-1e4, 1e4, 20001), np.arange(-64, 65) * np.pi / 4, [0.0, 1e-30, -1e-7]]
@@ -32,6 +32,33 @@ def test_derivatives_are_cosine_and_minus_sine(dtype: type) -> None:
     assert jnp.abs(second + sine).max() <= 1e-6
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2.5e-7), (jnp.float64, 1e-15)])
+@pytest.mark.parametrize("length", [1e-15, 0.3, 1.0, 1e15])
+def test_an_angle_of_the_first_quadrant_is_that_of_numpy(dtype: type, tolerance: float, length: float) -> None:
+    angles = np.concatenate([np.linspace(0, np.pi / 2, 10001), np.geomspace(1e-12, 1e-2, 101), [np.pi / 8, np.pi / 4]])
+    sine = np.asarray(length * np.sin(angles), dtype)
+    cosine = np.asarray(length * np.maximum(np.cos(angles), 0), dtype)
+    expected = np.arctan2(sine.astype(float), cosine.astype(float))
+    found = first_quadrant(jnp.asarray(sine), jnp.asarray(cosine))
+    assert found.dtype == dtype
+    error = np.abs(np.asarray(found, float) - expected)
+    assert (error <= tolerance * expected).all()
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_derivatives_of_an_angle_are_those_of_the_arctangent(dtype: type) -> None:
+    angles = jnp.linspace(0, np.pi / 2, 41, dtype=dtype)
+    at = 0.7 * jnp.sin(angles), 0.7 * jnp.maximum(jnp.cos(angles), 0)
+    for order in (1, 2):
+        ours, theirs = (lambda y, x: first_quadrant(y, x)), (lambda y, x: jnp.arctan2(y, x))
+        for _ in range(order):
+            ours, theirs = jax.grad(ours), jax.grad(theirs)
+        found, expected = jax.vmap(ours)(*at), jax.vmap(theirs)(*at)
+        assert jnp.abs(found - expected).max() <= 1e-5
+
+
 def test_what_is_not_finite_stays_so() -> None:
     for x in (jnp.nan, jnp.inf):
         assert not jnp.isfinite(jnp.stack(sine_cosine(jnp.asarray(x, jnp.float32)))).any()
+    one = jnp.float32(1)
+    assert jnp.isnan(first_quadrant(jnp.nan * one, one)) and jnp.isnan(first_quadrant(one, jnp.nan * one))

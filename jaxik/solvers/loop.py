@@ -11,8 +11,9 @@ from jax import lax
 from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
 from jaxik.machine import lanes_for
 
-# Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, a step's
-# data no longer fits the L2 cache: 1.44, 1.57, 1.61 and 1.44 M Panda steps/s at 128, 256, 512 and 1024 on one core.
+# Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, the last
+# elements have more idle neighbours: 1.48, 1.70 and 1.64 M Panda steps/s of `solve` at 64, 128 and 256 on one core, and
+# of `search`, for 10,000 targets, 1.44, 1.61 and 1.09 M.
 WIDTH = 128
 # The share of the lanes, one in so many, that wait before they all take other elements.
 WAITING = 8
@@ -256,7 +257,7 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
         """Which elements the lanes work on, where `here`; else one that does not exist, so that nothing is written."""
         return jnp.where(here, order[elements.clipped(turns)], count)
 
-    def work(turns: jax.Array, following: jax.Array, own: list[jax.Array], state: Any, record: Any) -> tuple[Any, Any]:
+    def work(turns: jax.Array, following: jax.Array, own: list[jax.Array], state: Any, record: Any) -> Any:
         """Steps until enough lanes have ended to be worth the taking of others."""
         context, active = elements.context(own), turns < total
 
