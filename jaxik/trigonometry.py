@@ -49,7 +49,7 @@ def _derivative(
 
 @jax.custom_jvp
 def first_quadrant(sine: jax.Array, cosine: jax.Array) -> jax.Array:
-    """The angle in [0, pi/2] with this sine and cosine, or multiples of them, both >= 0; in float32 to 2.5e-7 of itself."""
+    """The angle in [0, pi/2] with this sine and cosine >= 0, or multiples of them; in float32 to 2.5e-7 of itself."""
     if sine.dtype != jnp.float32:
         return jnp.arctan2(sine, cosine)
     steep = sine > cosine
