@@ -18,7 +18,7 @@ from jaxik.linalg import NOTHING, arrange, with_rows
 from jaxik.pytree import leaf, pytree
 from jaxik.robot.plan import WORLD, Plan
 from jaxik.robot.topology import Frame, JointType
-from jaxik.segments import Segments
+from jaxik.segments import Rows, Segments, rows_of
 from jaxik.trigonometry import sine_cosine
 
 
@@ -212,13 +212,13 @@ def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> 
 class _Local(NamedTuple):
     """From each segment's parent to the segment, one row a segment.
 
-    The pose (S, 3, 4), rotation and position side by side, is `fixed + cosine * cosines + sine * sines`. It is put
-    together in the scan over the joints: before it, XLA would compute sine and cosine again for each of its entries.
+    The pose, by its rows (S, 4), is `fixed + cosine * cosines + sine * sines`. It is put together in the scan over the
+    joints: before it, XLA would compute sine and cosine again for each of its entries.
     """
 
-    fixed: jax.Array
-    cosine: jax.Array
-    sine: jax.Array
+    fixed: Rows
+    cosine: Rows
+    sine: Rows
     cosines: jax.Array
     sines: jax.Array
 
@@ -228,10 +228,14 @@ def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
     joints = [plan.topology.joints[j] for j in plan.joints]
     scalar = [j.q_index if j.type in (JointType.HINGE, JointType.SLIDE) else NOTHING for j in joints]
     coordinate = arrange(q, scalar) - constants.reference
-    rotation, position = constants.fixed[:, :, :3], constants.fixed[:, :, 3]
-    if plan.of_type(JointType.SLIDE):
+    sines, cosines = sine_cosine(coordinate)
+    slides, balls, free = (plan.of_type(kind) for kind in (JointType.SLIDE, JointType.BALL, JointType.FREE))
+    if not (slides or balls or free):
+        return _Local(constants.fixed, constants.cosine, constants.sine, cosines, sines)
+    fixed = jnp.stack(constants.fixed, axis=1)
+    rotation, position = fixed[:, :, :3], fixed[:, :, 3]
+    if slides:
         position = position + coordinate[:, None] * constants.slide
-    balls, free = plan.of_type(JointType.BALL), plan.of_type(JointType.FREE)
     if balls:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index for s in balls], 4))
         rotation = with_rows(rotation, balls, jnp.einsum("sij,sjk->sik", arrange(rotation, balls), turned))
@@ -239,9 +243,7 @@ def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4))
         rotation = with_rows(rotation, free, turned)
         position = with_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
-    sines, cosines = sine_cosine(coordinate)
-    fixed = jnp.concatenate([rotation, position[:, :, None]], axis=2)
-    return _Local(fixed, constants.cosine, constants.sine, cosines, sines)
+    return _Local(rows_of(rotation, position), constants.cosine, constants.sine, cosines, sines)
 
 
 def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
@@ -255,9 +257,9 @@ def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
     A product of poses is written row by row: XLA makes vector instructions of a loop over lanes only where each array
     that is taken from by a running index is looked at once. The matrix product took three times as long.
     """
-    dtype = local.fixed.dtype
+    dtype = local.cosines.dtype
     last = jnp.asarray([0, 0, 0, 1], dtype)
-    rows = [(local.fixed[:, j], local.cosine[:, j], local.sine[:, j]) for j in range(3)]
+    rows = list(zip(local.fixed, local.cosine, local.sine, strict=True))
 
     def step(parent: jax.Array, local: Any) -> tuple[jax.Array, jax.Array]:
         (c, s), rows = local

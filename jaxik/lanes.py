@@ -16,9 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.core import Tracer
 from jax.extend import core as jex_core
 
 from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
+
+# Numbers in a constant that is compared with others by what it holds.
+SMALL_CONSTANT = 64
 
 
 class PerElement:
@@ -156,9 +160,12 @@ def _comparable(param: Any) -> Any:
 
 
 def _comparable_value(value: Any) -> Any:
-    if np.ndim(value) == 0 and isinstance(value, np.ndarray | np.generic | int | float | bool):
-        return type(value), np.asarray(value).dtype.str, np.asarray(value).tobytes()
-    return id(value)
+    """The content of small constants, each of which is an array of its own wherever it is written down."""
+    known = not isinstance(value, Tracer) and not jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
+    if not known or np.size(value) > SMALL_CONSTANT:
+        return id(value)
+    array = np.asarray(value)
+    return type(value), array.dtype.str, array.shape, array.tobytes()
 
 
 def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:

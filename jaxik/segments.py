@@ -18,6 +18,8 @@ from jaxik.robot.topology import Frame, JointType
 if TYPE_CHECKING:
     from jaxik.robot.model import Robot
 
+Rows = tuple[jax.Array, jax.Array, jax.Array]
+
 
 @pytree
 class Segments:
@@ -28,8 +30,8 @@ class Segments:
     Attributes:
       axis (S, 3): joint axis in the segment.
       reference (S,): joint coordinate at which the joint's motion is zero; hinges and slides.
-      fixed, cosine, sine (S, 3, 4): from the parent segment to the segment, rotation and position of the joint's anchor
-        side by side, is their sum weighted by 1, cos, sin of a hinge's angle.
+      fixed, cosine, sine (S, 4): three each, the rows of matrices (S, 3, 4) whose sum, weighted by 1, cos, sin of a
+        hinge's angle, leads from the parent segment to the segment: rotation and position of the anchor side by side.
       slide (S, 3): by which a slide's coordinate moves the segment, from its parent; zero for other joints.
       frame_rotation (F, 3, 3), frame_position (F, 3): from the carrying segment to the frame.
       mass (C, S + 1), moment (C, S + 1, 3): mass carried by each segment and mass times centre in its axes; the
@@ -39,9 +41,9 @@ class Segments:
     plan: Plan = static()
     axis: jax.Array = leaf(2)
     reference: jax.Array = leaf(1)
-    fixed: jax.Array = leaf(3)
-    cosine: jax.Array = leaf(3)
-    sine: jax.Array = leaf(3)
+    fixed: Rows = leaf(2)
+    cosine: Rows = leaf(2)
+    sine: Rows = leaf(2)
     slide: jax.Array = leaf(2)
     frame_rotation: jax.Array = leaf(3)
     frame_position: jax.Array = leaf(2)
@@ -77,23 +79,26 @@ def segments(robot: Robot, plan: Plan) -> Segments:
     offset_rotation, offset_position = _frame_offsets(robot, plan.frames)
     mass, moment = _masses(robot, plan)
 
-    def posed(rotation: jax.Array, position: jax.Array) -> jax.Array:
-        return jnp.concatenate([rotation, position[:, :, None]], axis=2)
-
     still = jnp.zeros_like(position)
     return Segments(
         plan=plan,
         axis=axis,
         reference=robot.q_reference[np.array([j.q_index for j in joints], int)],
-        fixed=posed(rotation @ (hinge * parallel + (1 - hinge) * eye), position),
-        cosine=posed(hinge * (rotation @ (eye - parallel)), still),
-        sine=posed(hinge * (rotation @ turn), still),
+        fixed=rows_of(rotation @ (hinge * parallel + (1 - hinge) * eye), position),
+        cosine=rows_of(hinge * (rotation @ (eye - parallel)), still),
+        sine=rows_of(hinge * (rotation @ turn), still),
         slide=slide[:, 0] * jnp.einsum("sij,sj->si", rotation, axis),
         frame_rotation=jnp.einsum("fij,fjk->fik", frames.rotation, offset_rotation),
         frame_position=frames.position + jnp.einsum("fij,fj->fi", frames.rotation, offset_position),
         mass=mass,
         moment=moment,
     )
+
+
+def rows_of(rotation: jax.Array, position: jax.Array) -> Rows:
+    """The rows (n, 4) of rotations (n, 3, 3) with positions (n, 3) as a fourth column."""
+    matrix = jnp.concatenate([rotation, position[:, :, None]], axis=2)
+    return matrix[:, 0], matrix[:, 1], matrix[:, 2]
 
 
 def _bodies_between(plan: Plan, body: int, base: int) -> list[int]:

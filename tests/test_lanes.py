@@ -201,6 +201,17 @@ def test_what_is_written_twice_is_computed_once_unless_it_has_an_effect() -> Non
     np.testing.assert_allclose(found, 2 * np.sin(lane) + np.sin(2 * lane), rtol=1e-12)
 
 
+def test_small_constants_are_compared_by_what_they_hold() -> None:
+    def sines(x: jax.Array, *factors: float) -> jax.Array:
+        return sum((jnp.sin(jnp.array([k, 2.0]) * x) for k in factors), jnp.zeros(2))
+
+    lane = jnp.arange(4.0)
+    for factors, distinct in (((1.0, 1.0), 1), ((1.0, 3.0), 2)):
+        function = lanes(lambda x, factors=factors: sines(x, *factors), (True,), 4)
+        assert str(jax.make_jaxpr(function)(lane)).count(" sin ") == distinct
+        np.testing.assert_allclose(function(lane)[0], sum(np.sin(k * lane) for k in factors), rtol=1e-12)
+
+
 def test_second_derivatives_through_lanes_equal_those_through_vmap() -> None:
     def total(batched: Callable[..., Any]) -> Callable[..., Any]:
         return lambda x, y: sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(batched(x, y)))

@@ -49,12 +49,9 @@ def test_an_angle_of_the_first_quadrant_is_that_of_numpy(dtype: type, tolerance:
 def test_derivatives_of_an_angle_are_those_of_the_arctangent(dtype: type) -> None:
     angles = jnp.linspace(0, np.pi / 2, 41, dtype=dtype)
     at = 0.7 * jnp.sin(angles), 0.7 * jnp.maximum(jnp.cos(angles), 0)
-    for order in (1, 2):
-        ours, theirs = (lambda y, x: first_quadrant(y, x)), (lambda y, x: jnp.arctan2(y, x))
-        for _ in range(order):
-            ours, theirs = jax.grad(ours), jax.grad(theirs)
-        found, expected = jax.vmap(ours)(*at), jax.vmap(theirs)(*at)
-        assert jnp.abs(found - expected).max() <= 1e-5
+    ours, theirs = jax.grad(first_quadrant, argnums=(0, 1)), jax.grad(jnp.arctan2, argnums=(0, 1))
+    found, expected = jnp.stack(jax.vmap(ours)(*at)), jnp.stack(jax.vmap(theirs)(*at))
+    assert jnp.abs(found - expected).max() <= (1e-5 if dtype == jnp.float32 else 1e-15)
 
 
 def test_what_is_not_finite_stays_so() -> None:
