@@ -18,10 +18,13 @@ from test_constraints import FOUR_BAR
 
 import jaxik
 from jaxik import (
+    AxisAlignTask,
     ComTask,
     ConfigurationLimit,
     Derivative,
     FrameTask,
+    LookAtTask,
+    ManipulabilityTask,
     PositionLimit,
     PostureTask,
     Problem,
@@ -35,6 +38,8 @@ STEP = 1e-5
 # Of the largest derivative; differences are good to their own rounding, 1e-11 rad of convergence by the step.
 ACCURATE = 1e-6
 COUNT = 4
+# Differences need more than solutions do, which may be off by 1e-8 where the cost says nothing below.
+PATIENT = SolveOptions(max_steps=400, step_tolerance=1e-13)
 
 
 class Case(NamedTuple):
@@ -55,7 +60,7 @@ def beyond(robot: Robot, q: jax.Array) -> jax.Array:
     return q.at[:, ::2].set(robot.limit_upper[::2] + 1)
 
 
-def arm(name: str, tip: str, **levels: Any) -> Case:
+def arm(name: str, tip: str, orientation: float | None = 1.0, at_bounds: int = 0, **levels: Any) -> Case:
     robot = jaxik.load_robot(name)
     q = robot.sample(jax.random.key(1), (COUNT,))
     frame = robot.frame(tip)
@@ -64,14 +69,44 @@ def arm(name: str, tip: str, **levels: Any) -> Case:
             frame,
             robot.frame_pose(near(robot, q, 0.3), frame),
             position_cost=2.0,
-            orientation_cost=1.0,
+            orientation_cost=orientation,
         ),
         "rest": PostureTask(beyond(robot, q), cost=1.0, **levels),
     }
-    return Case({"problem": Problem(robot, tasks)}, near(robot, q), 0 if levels else COUNT // 2)
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q), at_bounds)
 
 
-def balls() -> Case:
+def pointed() -> Case:
+    """Directions and dexterity, far from what they ask for."""
+    robot = jaxik.load_robot("panda")
+    q = robot.sample(jax.random.key(1), (COUNT,))
+    frame = robot.frame("tcp")
+    tasks = {
+        "look": LookAtTask(frame, jnp.asarray([1.0, 0.4, 0.2]), cost=0.8),
+        "align": AxisAlignTask(frame, jnp.asarray([0.3, -0.2, -1.0]), [1.0, 0, 0], cost=0.5),
+        "dexterity": ManipulabilityTask(frame, 0.5, cost=2.0),
+        "rest": PostureTask(beyond(robot, q), cost=0.3),
+    }
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q), COUNT // 2)
+
+
+def humanoid() -> Case:
+    """A free base over two feet, hands that cannot have all they want, masses, and a posture beyond some limits."""
+    robot = jaxik.load_robot("humanoid")
+    q = near(robot, jnp.broadcast_to(robot.q_home, (2, robot.nq)), 0.1)
+    reach = {"left_foot": 0.0, "right_foot": 0.0, "left_hand": 0.2, "right_hand": 0.2}
+    tasks: dict[str, Any] = {}
+    for seed, (name, by) in enumerate(reach.items()):
+        target = robot.frame_pose(near(robot, q, by, seed), robot.frame(name))
+        tasks[name] = FrameTask(robot.frame(name), target, orientation_cost=0.5)
+    center = robot.center_of_mass(q) + jnp.asarray([0.02, 0.03, -0.02])
+    scalar = [robot.q_indices(name)[0] for name in ("left_knee", "right_elbow")]
+    rest = q.at[:, jnp.asarray(scalar)].add(3.0)
+    tasks |= {"center": ComTask(center), "rest": PostureTask(rest, cost=0.2)}
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.05), 2)
+
+
+def balls(**levels: Any) -> Case:
     """A free base, a ball held by its limit, a slide and hinges of which some are."""
     robot = jaxik.load_robot(own_tasks.MIXED)
     q = robot.sample(jax.random.key(1), (COUNT,))
@@ -79,12 +114,16 @@ def balls() -> Case:
     turned = jaxlie.SO3.exp(jnp.asarray([[1.2, 0.3, 0.2], [0.1, 1.5, 0.3], [0.2, -0.1, 1.1], [-0.9, 0.9, 0.4]]))
     posture = q.at[:, place[0] : place[-1] + 1].set(turned.wxyz)
     tip, other = robot.frame("tip"), robot.frame("elsewhere")
+    goal = near(robot, q)
+    pose = robot.frame_pose(goal, tip)
+    if levels:
+        pose = robot.frame_pose(goal, other).inverse() @ pose
     tasks = {
-        "center": ComTask(robot.center_of_mass(near(robot, q)), cost=0.7),
-        "posture": PostureTask(posture, cost=0.5, free_joints=True),
-        "relative": RelativeFrameTask(tip, other, robot.frame_pose(near(robot, q), tip), orientation_cost=0.4),
+        "center": ComTask(robot.center_of_mass(goal), cost=0.7),
+        "posture": PostureTask(posture, cost=0.5, free_joints=True, **levels),
+        "relative": RelativeFrameTask(tip, other, pose, orientation_cost=0.4),
     }
-    return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.1), COUNT)
+    return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.1), 1 if levels else COUNT)
 
 
 def loop(**levels: Any) -> Case:
@@ -152,9 +191,13 @@ def masked() -> Case:
 
 
 CASES = {
-    "a posture beside a target": lambda: arm("panda", "tcp"),
+    "a posture beside a target": lambda: arm("panda", "tcp", at_bounds=COUNT // 2),
     "a posture below a target": lambda: arm("panda", "tcp", priority=1),
+    "a posture below a position": lambda: arm("panda", "tcp", None, at_bounds=COUNT, priority=1),
+    "directions and dexterity": pointed,
+    "a humanoid": humanoid,
     "balls and a free base": balls,
+    "balls and levels": lambda: balls(priority=1),
     "a closed loop": loop,
     "a closed loop and levels": lambda: loop(priority=1),
     "a half space": wall,
@@ -211,9 +254,7 @@ def differentiated(solved: Callable[[Any], Any], parts: Callable[[Any], Any], ar
 def test_derivatives_of_a_solution_are_those_of_solving_again(name: str) -> None:
     case = CASES[name]()
     found = differentiated(
-        lambda arguments: jaxik.solve(
-            case.problem(arguments), arguments.get("q0", case.start), options=SolveOptions(max_steps=400)
-        ),
+        lambda arguments: jaxik.solve(case.problem(arguments), arguments.get("q0", case.start), options=PATIENT),
         lambda solution: (solution.q, solution.residuals, solution.cost),
         case.arguments,
         0.1,

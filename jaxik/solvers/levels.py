@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.evaluation import Prepared, curvature, errors, evaluate, met, reached, rows
-from jaxik.limits.box import Box, to_box
+from jaxik.limits.box import Box, bends, to_box
 from jaxik.linalg import largest, solve_positive
 from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.needs import Needs, left_free, needs_of, pressed, restored_by, solve_within
@@ -209,8 +209,12 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     kin, scale, moving = evaluate(prepared, q), step_scale(prepared), prepared.moving
     limits, names = limits_at(prepared, q), prepared.levels
 
-    def boxed(matrix: jax.Array) -> jax.Array:
-        return scale[:, None] * to_box(moving, limits, to_box(moving, limits, matrix).T) * scale
+    def curved(j: int, pull: jax.Array) -> jax.Array:
+        """Second derivative of pull . residual, of level j, for a constant pull."""
+        matrix = curvature(prepared, kin, names[j], pull)
+        matrix = to_box(moving, limits, to_box(moving, limits, matrix).T)
+        bend = bends(prepared.robot, moving, q, limits, pull @ models[j].jacobian)
+        return scale[:, None] * (matrix + bend) * scale
 
     models = [rows(prepared, kin, names[j]) for j in range(level + 1)]
     jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
@@ -219,7 +223,7 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
     hessians = []
     for j, (model, square) in enumerate(zip(models, squares, strict=True)):
-        bend = boxed(curvature(prepared, kin, names[j], model.residual))
+        bend = curved(j, model.residual)
         if j < level:
             # What is left of a residual that can reach zero would bend directions that the level leaves free.
             pull = jnp.where(not_held(limits, gradients[j]), gradients[j], 0)
@@ -236,7 +240,7 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     for j in reversed(range(level)):
         balance = -solve_within(tight, j, pulled)
         pulled = pulled + hessians[j] @ balance
-        hessians[level] = hessians[level] + boxed(curvature(prepared, kin, names[j], jacobians[j] @ balance / units[j]))
+        hessians[level] = hessians[level] + curved(j, jacobians[j] @ balance / units[j])
     reduced = left_free(tight) @ pulled
     reduced = jnp.where(not_held(limits, reduced), reduced, 0)
     found = errors(prepared, kin)
