@@ -10,6 +10,7 @@ value. Primitives without a rule of their own go through `jax.vmap`.
 """
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from jax.extend import core as jex_core
 
 from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
 
+PACKAGE = str(Path(__file__).parent)
 # Numbers in a constant that is compared with others by what it holds.
 SMALL_CONSTANT = 64
 
@@ -149,8 +151,17 @@ class _Known(NamedTuple):
 
 def _identity(eqn: Any, inputs: list[Lane]) -> Any:
     """Equal for equations that compute the same; of parameters that cannot be compared, the same object is."""
+    if eqn.primitive.name == "custom_jvp_call":
+        return eqn.primitive, _own_rule(eqn), tuple((_comparable_value(x.value), x.mapped) for x in inputs)
     params = tuple((name, _comparable(eqn.params[name])) for name in sorted(eqn.params))
     return eqn.primitive, params, tuple((_comparable_value(x.value), x.mapped) for x in inputs)
+
+
+def _own_rule(eqn: Any) -> Any:
+    """What a function with a derivative rule is; of a rule that is not ours, which may close over anything, itself."""
+    rule, body = eqn.params["jvp_jaxpr_fun"], eqn.params["call_jaxpr"]
+    place = rule.debug_info.func_src_info or ""
+    return (place, str(body)) if PACKAGE in place and not body.consts else (id(rule), id(body))
 
 
 def _comparable(param: Any) -> Any:

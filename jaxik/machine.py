@@ -13,6 +13,9 @@ WORTH_SHARING = 128
 # scheduler then has a warp or two. Reasoned, not measured yet.
 TIMES_AS_WIDE = 128
 
+# Fewer lanes do not fill the vectors of a processor: what they do takes no less time.
+FEWEST_LANES = 16
+
 _sharing = False
 
 
@@ -55,10 +58,12 @@ def accelerated() -> bool:
 
 
 def lanes_for(width: int, elements: int) -> int:
-    """How many lanes work side by side where a core has `width`, but on an accelerator not many more than elements."""
-    if not accelerated():
-        return width
-    return min(TIMES_AS_WIDE * width, max(width, 1 << (elements - 1).bit_length()))
+    """How many lanes work side by side where a core has `width` for many elements: not many more than there are.
+
+    On an accelerator a multiple of that, to fill it. Answers do not depend on it.
+    """
+    most = TIMES_AS_WIDE * width if accelerated() else width
+    return min(most, max(FEWEST_LANES, 1 << (elements - 1).bit_length()))
 
 
 def keep_compiled(directory: str | os.PathLike[str] | None = None) -> Path:

@@ -13,6 +13,7 @@ from jax import lax
 from jaxik.batching import over_batch
 from jaxik.errors import JaxikError
 from jaxik.lanes import lanes
+from jaxik.trigonometry import sine_cosine
 
 SIZE = 5
 # Compiling is all that these tests cost.
@@ -210,6 +211,19 @@ def test_small_constants_are_compared_by_what_they_hold() -> None:
         function = lanes(lambda x, factors=factors: sines(x, *factors), (True,), 4)
         assert str(jax.make_jaxpr(function)(lane)).count(" sin ") == distinct
         np.testing.assert_allclose(function(lane)[0], sum(np.sin(k * lane) for k in factors), rtol=1e-12)
+
+
+def test_functions_with_rules_are_one_only_where_their_rules_are() -> None:
+    def scaled(k: float) -> Callable[[jax.Array], jax.Array]:
+        same = jax.custom_jvp(jnp.sin)
+        same.defjvp(lambda primals, tangents: (jnp.sin(primals[0]), k * tangents[0]))
+        return same
+
+    lane = jnp.arange(4.0)
+    function = lanes(lambda x: scaled(2.0)(x) + scaled(3.0)(x), (True,), 4)
+    assert jnp.array_equal(jax.jvp(function, (lane,), (jnp.ones(4),))[1], jnp.full(4, 5.0))
+    ours = lanes(lambda x: sum(sine_cosine(x)) + sum(sine_cosine(x)), (True,), 4)
+    assert str(jax.make_jaxpr(ours)(lane)).count("custom_jvp_call[") == 1
 
 
 def test_second_derivatives_through_lanes_equal_those_through_vmap() -> None:
