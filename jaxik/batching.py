@@ -59,9 +59,13 @@ def batch_shape(tree: Any, ranks: Any) -> tuple[int, ...]:
 def fold(tree: Any, ranks: Any) -> Batch:
     """Fold the batch axes that the leaves of `tree` share by broadcasting into one leading axis.
 
-    Args, Raises: as for `batch_shape`.
+    Args, Raises: as for `batch_shape`; and `JaxikError` inside a `shard_map` that checks what varies over its mesh.
     """
     shape = batch_shape(tree, ranks)
+    if any(map(_varies, jax.tree.leaves(tree))):
+        raise JaxikError(
+            "inside a jax.shard_map jaxik needs check_vma=False: its loops mix what varies and what does not"
+        )
     folded, mapped = [], []
     for x, own in zip(jax.tree.leaves(tree), _own_shapes(tree, ranks), strict=True):
         core = tuple(np.shape(x))[len(own) :]
@@ -75,6 +79,12 @@ def fold(tree: Any, ranks: Any) -> Batch:
             folded.append(jnp.reshape(jnp.broadcast_to(x, (*shape, *core)), (math.prod(shape), *core)))
             mapped.append(True)
     return Batch(shape, folded, mapped)
+
+
+def _varies(x: Any) -> bool:
+    """Whether a `shard_map` checks how `x` varies over its mesh; JAX has renamed what says so."""
+    kind = jax.typeof(x)
+    return bool(getattr(kind, "vma", ()) or getattr(getattr(kind, "manual_axis_type", None), "varying", ()))
 
 
 def over_batch(function: Callable[..., Any], args: dict[str, Any], ranks: dict[str, Any]) -> Any:

@@ -1,16 +1,38 @@
 """Derivatives of solutions as programs use them: again, under transformations, in float32, and where there are none."""
 
+from pathlib import Path
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import own_tasks
+import pytest
+from test_machine import run
 
 import jaxik
-from jaxik import Derivative, FrameTask, PostureTask, Problem, SearchOptions, SolveOptions, Status
+from jaxik import Derivative, FrameTask, JaxikError, PostureTask, Problem, SearchOptions, SolveOptions, Status
 
 COUNT = 3
+SHARED = """
+import sys
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+jax.config.update("jax_enable_x64", True)
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from test_gradient_uses import loss, places
+aim, rest = (x[:2] for x in places())
+mesh = jax.make_mesh((2,), ("elements",), axis_types=(jax.sharding.AxisType.Auto,))
+spec = jax.sharding.PartitionSpec("elements")
+def alone(aim, rest):
+    return jax.vmap(jax.grad(lambda a, r: loss(a[None], r[None])))(aim, rest)
+shared = jax.jit(jax.shard_map(alone, mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False))(aim, rest)
+assert len(shared.sharding.device_set) == 2
+np.testing.assert_allclose(shared, alone(aim, rest), rtol=1e-9)
+"""
 
 
 ROBOT = jaxik.load_robot(own_tasks.PLANAR)
@@ -184,8 +206,37 @@ def test_linearizations_differentiate() -> None:
 
 
 def test_gradients_are_shared_out_in_a_shard_map() -> None:
+    """Over two devices, which a process has from its start."""
+    done = run(SHARED, str(Path(__file__).parent))
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_shard_map_that_checks_what_varies_is_refused() -> None:
     aim, rest = places()
     mesh = jax.make_mesh((1,), ("elements",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("elements")
-    shared = jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=(spec, spec), out_specs=spec, check_vma=False)
-    np.testing.assert_allclose(jax.jit(shared)(aim, rest), jax.grad(loss)(aim, rest), rtol=1e-9)
+    with pytest.raises(JaxikError, match="check_vma=False"):
+        jax.shard_map(jax.grad(loss), mesh=mesh, in_specs=(spec, spec), out_specs=spec)(aim, rest)
+
+
+def test_a_cost_is_learned_from_configurations() -> None:
+    """An optimiser's loop inside one scan, compiled once."""
+    aim, rest = places()
+    shown = configuration(aim, rest, 0.7)
+    optimiser = optax.adam(0.1)
+
+    def miss(log_cost: jax.Array) -> jax.Array:
+        return jnp.mean((configuration(aim, rest, jnp.exp(log_cost)) - shown) ** 2)
+
+    def improve(carry: Any, _: None) -> Any:
+        log_cost, state = carry
+        value, slope = jax.value_and_grad(miss)(log_cost)
+        change, state = optimiser.update(slope, state)
+        return (optax.apply_updates(log_cost, change), state), value
+
+    start = jnp.asarray(-1.0)
+    learn = jax.jit(chex.assert_max_traces(lambda x: jax.lax.scan(improve, (x, optimiser.init(x)), length=150), n=1))
+    (log_cost, _), misses = learn(start)
+    learn(start + 0.5)
+    assert misses[-1] < 1e-4 * misses[0]
+    np.testing.assert_allclose(np.exp(log_cost), 0.7, rtol=0.02)

@@ -123,6 +123,25 @@ def solved(program: dict[str, Any]) -> jaxik.QPSolution:
     return jaxik.qp(rest.pop("H"), rest.pop("c"), **rest)
 
 
+def test_second_derivatives_of_a_step_agree_in_every_mode() -> None:
+    """A velocity limit holds one joint, and the way to go is long."""
+    robot = jaxik.load_robot(own_tasks.PLANAR)
+    q = jnp.asarray([[0.2, 0.5], [-0.2, 0.8]])
+
+    def along(t: Any) -> jax.Array:
+        target = jnp.asarray([[0.4, 0.9, 0], [1.1, -0.4, 0]]) + t * jnp.asarray([0.3, -0.2, 0])
+        tip = FrameTask(robot.frame("tip"), target, orientation_cost=None, gain=0.5 + 0.1 * t, axes="world")
+        tasks = {"tip": tip, "rest": PostureTask(jnp.asarray([0.1, 0.4]) + 0.2 * t, cost=0.3 + 0.1 * t)}
+        limits = (ConfigurationLimit(), VelocityLimit(jnp.asarray([2.0, 50.0]) * (1 + 0.3 * t)))
+        result = jaxik.step(Problem(robot, tasks, limits=limits), q + 0.1 * t, 0.1, damping=1e-3)
+        return jnp.sum(jnp.sin(result.velocity) * jnp.asarray([1.0, 2.0])) + jnp.sum(result.q**2)
+
+    slope = jax.jit(jax.grad(along))
+    wanted = (slope(1e-5) - slope(-1e-5)) / 2e-5
+    for second in (jax.jacfwd(jax.jacfwd(along)), jax.jacfwd(jax.grad(along)), jax.grad(jax.grad(along))):
+        np.testing.assert_allclose(jax.jit(second)(0.0), wanted, rtol=1e-6)
+
+
 def test_derivatives_of_a_program_are_those_of_its_neighbours() -> None:
     found = differentiated(
         solved,
