@@ -28,7 +28,7 @@ class Phase(NamedTuple):
       wants: result so far -> bool: whether the element goes through this phase.
       init: context, result so far -> state. Cheap: a step may be the first to evaluate anything.
       step: context, state -> state.
-      ended: state -> bool: nothing is left to do. A step is never asked of a state that has ended.
+      ended: state -> bool: nothing is left to do. What a step makes of such a state is not looked at.
       result: state -> the result so far.
       watch: states before and after a step -> its row (k,) in the record of the element, and where that stands; below 0
         where it leaves none.
