@@ -64,7 +64,7 @@ def fold(tree: Any, ranks: Any) -> Batch:
     shape = batch_shape(tree, ranks)
     if any(map(_varies, jax.tree.leaves(tree))):
         raise JaxikError(
-            "inside a jax.shard_map jaxik needs check_vma=False: its loops mix what varies and what does not"
+            "inside a jax.shard_map jaxik needs check_vma=False: it puts together what varies and what does not"
         )
     folded, mapped = [], []
     for x, own in zip(jax.tree.leaves(tree), _own_shapes(tree, ranks), strict=True):

@@ -91,6 +91,15 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     return eliminated
 
 
+def computed_once(condition: jax.Array) -> jax.Array:
+    """The same condition, behind a root of zero or one.
+
+    XLA fuses what a condition is made of with what it selects, and computes it again for each entry that is selected;
+    but what it deems expensive, as it does roots, it keeps.
+    """
+    return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
+
+
 def largest(diagonal: jax.Array) -> jax.Array:
     """The largest entry, as a unit to measure others by: 1 where it is not positive."""
     top = jnp.max(diagonal)

@@ -10,11 +10,8 @@ from jaxik.errors import JaxikError
 # Elements for each core below which they are not worth sharing out.
 WORTH_SHARING = 128
 # On an accelerator so many times the lanes of a core work side by side: of the 132 multiprocessors of an H200 each
-# scheduler then has a warp or two. Reasoned, not measured yet.
-TIMES_AS_WIDE = 128
-
-# Fewer lanes do not fill the vectors of a processor: what they do takes no less time.
-FEWEST_LANES = 16
+# scheduler then has one warp or two. Reasoned, not measured yet.
+TIMES_AS_WIDE = 256
 
 _sharing = False
 
@@ -58,12 +55,13 @@ def accelerated() -> bool:
 
 
 def lanes_for(width: int, elements: int) -> int:
-    """How many lanes work side by side where a core has `width` for many elements: not many more than there are.
+    """How many lanes work side by side where a core has `width`, but on an accelerator not many more than elements.
 
-    On an accelerator a multiple of that, to fill it. Answers do not depend on it.
+    A core has as many for few elements as for many: programs of other widths round otherwise.
     """
-    most = TIMES_AS_WIDE * width if accelerated() else width
-    return min(most, max(FEWEST_LANES, 1 << (elements - 1).bit_length()))
+    if not accelerated():
+        return width
+    return min(TIMES_AS_WIDE * width, max(width, 1 << (elements - 1).bit_length()))
 
 
 def keep_compiled(directory: str | os.PathLike[str] | None = None) -> Path:

@@ -68,6 +68,22 @@ def test_an_element_does_not_depend_on_the_size_of_its_batch(count: int) -> None
     chex.assert_trees_all_equal(few, jax.tree.map(lambda x: x[:count], batched(MANY)))  # bitwise
 
 
+def test_an_arm_in_float32_does_not_depend_on_the_size_of_its_batch() -> None:
+    """To the last bit: programs of other numbers of lanes round otherwise."""
+    arm = jaxik.load_robot("panda").astype(jnp.float32)
+    tip = arm.frame("tcp")
+    goal = arm.frame_pose(arm.sample(jax.random.key(1), (200,)), tip)
+    middle = 0.5 * (arm.limit_lower + arm.limit_upper)
+
+    def solved(count: int) -> jaxik.Solution:
+        return solve(Problem(arm, {"tip": FrameTask(tip, jax.tree.map(lambda x: x[:count], goal))}), middle)
+
+    whole = solved(200)
+    assert whole.q.dtype == jnp.float32
+    for count in (3, 40):
+        np.testing.assert_array_equal(solved(count).q, whole.q[:count])
+
+
 def test_an_element_does_not_depend_on_its_neighbours() -> None:
     order = np.random.default_rng(1).permutation(MANY)
     shuffled = jax.device_get(solve(problem(targets()[order])))

@@ -210,11 +210,12 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     limits, names = limits_at(prepared, q), prepared.levels
 
     def curved(j: int, pull: jax.Array) -> jax.Array:
-        """Second derivative of pull . residual, of level j, for a constant pull."""
+        """Second derivative of pull . residual, of level j, for a constant pull, along coordinates that do not bend."""
         matrix = curvature(prepared, kin, names[j], pull)
-        matrix = to_box(moving, limits, to_box(moving, limits, matrix).T)
-        bend = bends(prepared.robot, moving, q, limits, pull @ models[j].jacobian)
-        return scale[:, None] * (matrix + bend) * scale
+        return scale[:, None] * to_box(moving, limits, to_box(moving, limits, matrix).T) * scale
+
+    def bent(gradient: jax.Array) -> jax.Array:
+        return scale[:, None] * bends(prepared.robot, moving, q, limits, gradient) * scale
 
     models = [rows(prepared, kin, names[j]) for j in range(level + 1)]
     jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
@@ -225,6 +226,7 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     for j, (model, square) in enumerate(zip(models, squares, strict=True)):
         bend = curved(j, model.residual)
         if j < level:
+            bend = bend + bent(model.residual @ model.jacobian)
             # What is left of a residual that can reach zero would bend directions that the level leaves free.
             pull = jnp.where(not_held(limits, gradients[j]), gradients[j], 0)
             weight = jnp.sqrt(jnp.sum(model.residual**2) / units[j])
@@ -237,10 +239,15 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     # Coordinates that the level itself presses against a bound balance it there, and not the levels above.
     free = needs.free & not_held(limits, left_free(needs) @ pulled)
     tight = needs_of(hessians[:level], free)
+    total = models[level].residual @ models[level].jacobian / units[level]
     for j in reversed(range(level)):
         balance = -solve_within(tight, j, pulled)
         pulled = pulled + hessians[j] @ balance
-        hessians[level] = hessians[level] + curved(j, jacobians[j] @ balance / units[j])
+        pull = jacobians[j] @ balance / units[j]
+        hessians[level] = hessians[level] + curved(j, pull)
+        total = total + pull @ models[j].jacobian
+    # A limit bends coordinates as far as all levels together press against it.
+    hessians[level] = hessians[level] + bent(total)
     reduced = left_free(tight) @ pulled
     reduced = jnp.where(not_held(limits, reduced), reduced, 0)
     found = errors(prepared, kin)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxik.evaluation import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, reached, rows
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, bends, to_box
-from jaxik.linalg import largest, solve_positive
+from jaxik.linalg import computed_once, largest, solve_positive
 from jaxik.problem import Level
 from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
@@ -41,7 +41,8 @@ class State(NamedTuple):
 
     Attributes:
       q (nq,), model, cost (), errors: the best configuration so far, expanded to first (`Rows`) or second (`Bowl`)
-        order in the box's coordinates, and what tasks report there; the cost is infinite before the first evaluation.
+        order in the box's coordinates, and what tasks report there; the cost is infinite before the first evaluation,
+        and the model then means nothing.
       damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed, of Newton the last undamped one [rad or m].
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
@@ -95,13 +96,14 @@ def start_gauss_newton(
 ) -> State:
     """Before the first step of Gauss-Newton on a level from `q` (nq,), after some iterations on others."""
     shape, _ = jax.eval_shape(lambda: _slopes(prepared, evaluate(prepared, q), level))
-    return _start(shape, q, errors, damping, iterations, spent)
+    model = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape)
+    return _start(model, q, errors, damping, iterations, spent)
 
 
 def restarted(state: State, q: jax.Array, damping: jax.Array) -> State:
     """Before the first step of Gauss-Newton from another configuration (nq,), whose evaluation counts as a step."""
     fresh = _start(state.model, q, state.errors, damping, state.iterations, state.spent)
-    return fresh._replace(model=state.model, iterations=state.iterations + 1)
+    return fresh._replace(iterations=state.iterations + 1)
 
 
 def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any) -> State:
@@ -111,12 +113,12 @@ def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.
     return _start(flat, q, errors, jnp.asarray(least_damping(dtype), dtype), iterations, spent)
 
 
-def _start(shape: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations: jax.Array, spent: Any) -> State:
+def _start(model: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations: jax.Array, spent: Any) -> State:
     """A state that has evaluated nothing: its cost is infinite, so that the first trial point is `q` itself."""
     no = jnp.zeros((), bool)
     return State(
         q=q,
-        model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shape),
+        model=model,
         cost=jnp.full((), jnp.inf, q.dtype),
         errors=errors,
         damping=damping,
@@ -219,7 +221,7 @@ def _moved(
 ) -> State:
     """The next state: at the trial point where it is accepted, else where it was."""
     first = jnp.isinf(state.cost)
-    accepted = accepted & jnp.isfinite(trial.cost)
+    accepted = computed_once(accepted & jnp.isfinite(trial.cost))
     iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
     fulfilled = jnp.where(accepted, trial.met & has_tolerances(prepared.problem, level), state.met)
 
@@ -295,7 +297,7 @@ def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: An
 
     def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         left = residual if fixed is None else residual + jacobian @ fixed
-        return _damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping)
+        return _damped_least_squares(jacobian, jnp.where(computed_once(free), scale, 0), left, damping)
 
     displacement, _ = _in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement

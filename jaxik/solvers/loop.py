@@ -159,7 +159,8 @@ class _Elements:
 def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> Any:
     """Work on many elements, some at a time; a lane whose element has ended takes the next one.
 
-    So no element waits for a slower neighbour, and the shapes do not depend on the batch.
+    So hardly an element waits for a slower neighbour, and the shapes do not depend on the batch. Lanes that have ended
+    wait until they are an eighth of all.
 
     Args:
       method: what is done with each element.

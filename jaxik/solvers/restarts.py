@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.evaluation import Prepared, has_tolerances, met
+from jaxik.linalg import computed_once
 from jaxik.problem import Level
 from jaxik.solvers import levenberg_marquardt
 from jaxik.solvers.levenberg_marquardt import gauss_newton, restarted, start_gauss_newton, unfinished
@@ -69,7 +70,7 @@ def step(
     over = moved.crawling | (moved.iterations - moved.before >= starts.spread.steps)
     # Without tolerances, what tells that it is there is that it settles, and that the tasks that have one meet it.
     there = moved.crawling & (not has_tolerances(prepared.problem, level)) & met(prepared, moved.errors, level)
-    failed = over & ~moved.met & ~moved.ended & ~there
+    failed = computed_once(over & ~moved.met & ~moved.ended & ~there)
     better = failed & (moved.cost < state.best.cost)
     best = _where(better, Best(moved.q, moved.cost, moved.errors), state.best)
     turn = state.turn + failed.astype(jnp.int32)
