@@ -94,12 +94,12 @@ def _result(state: levenberg_marquardt.State) -> Result:
 
 def _searched(state: restarts.State) -> Result:
     """What comes after has steps of its own; Newton's tell whether the best failure could be no better."""
-    best, met, unfinished = restarts.outcome(state)
+    best, unfinished = restarts.outcome(state)
     return _result(state.attempt)._replace(
         q=best.q,
         cost=best.cost,
         errors=best.errors,
-        met=met,
+        met=best.met,
         crawling=unfinished,
         iterations=jnp.zeros_like(state.turn),
         spent=Spent(state.attempt.iterations, state.turn + 1),
