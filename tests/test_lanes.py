@@ -88,6 +88,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "outer product": lambda x, y: jnp.einsum("i,jk->jik", y, x),
     "integer product": lambda x, y: jnp.arange(12).reshape(3, 4) @ (y > 0).astype(int),
     "reductions": lambda x, y: (x.sum(0), x.max(1), x.prod(), x.min(), (x > 0).all(0), (x > 0).any(), y.mean()),
+    "reductions of more than a matrix": lambda x, y: (
+        (x[:, None] * x * y[0]).sum((0, 2)), (x[:, None] - x).max((1, 0)), jnp.outer(jnp.tile(y, 5), y).min(0),
+        jnp.outer(y, jnp.tile(y, 5)).sum(), x[:0].sum(0), x.sum((0, 1)),
+    ),
     "cumulative": lambda x, y: (jnp.cumsum(x, 1), jnp.cumprod(x, 0), lax.cummax(y), jnp.cumsum(y, 0)[::-1]),
     "order": lambda x, y: (jnp.sort(x, 0), jnp.argmax(x, 1), jnp.argmin(x), jnp.argsort(y), x[jnp.argsort(x[:, 0])]),
     "shapes": lambda x, y: (x.reshape(2, 6), x.T, x[None, :, ::2], jnp.squeeze(x[1:2]), x[::-1], jnp.stack([y, x[0]])),
