@@ -1,5 +1,6 @@
 """Derivatives of what an iteration found, from what it found: the iteration itself is not differentiated."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -37,6 +38,9 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
 
     By the implicit function theorem at the answer: nothing of the iteration is kept, and it is not run again. The rule
     calls what it is the rule of, so that it can be differentiated itself.
+
+    Args:
+      method: one that is made once and for all: what it does is traced once for arguments of one kind.
     """
     treedef, flat = jax.tree.structure(arguments), jax.tree.leaves(ranks)
     shape = batch_shape(arguments, ranks)
@@ -44,7 +48,9 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
 
     @jax.custom_jvp
     def run(*leaves: Any) -> list[Any]:
-        answer = run_batch(method, jax.tree.unflatten(treedef, leaves), ranks)
+        # Where a derivative is taken, JAX states that there is no mesh, elsewhere nothing: as one, it is traced once.
+        with jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh()):
+            answer = _run(method, treedef, tuple(flat), *leaves)
         structure[:] = [jax.tree.structure(answer)]
         return jax.tree.leaves(answer)
 
@@ -84,3 +90,8 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
     run.defjvp(rule, symbolic_zeros=True)
     found = run(*jax.tree.leaves(arguments))
     return jax.tree.unflatten(structure[0], found)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2), inline=True)
+def _run(method: Method, treedef: Any, ranks: tuple[int, ...], *leaves: Any) -> Any:
+    return run_batch(method, jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, ranks))
