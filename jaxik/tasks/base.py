@@ -13,6 +13,9 @@ from jaxik.robot.topology import Frame
 from jaxik.tasks.dependence import Displaced, looked_at
 from jaxik.tasks.objective import Objective, task_objective
 
+# What is right for one residual alone.
+OF_A_RESIDUAL = frozenset(("dofs", "jacobian", "step_jacobian", "held", "slopes", "curvature", "objective"))
+
 
 class Task:
     """Something wanted of a configuration, written for one element: `residual` is zero where it is fulfilled.
@@ -20,7 +23,9 @@ class Task:
     A task is a frozen pytree (`jaxik.pytree`): frames, priority and which rows exist are static fields; targets,
     costs, gains and masks are leaves, declared with the number of axes that one element has (`jaxik.leaf(rank=...)`),
     and may be batched and differentiated. A new task needs `frames` and `residual`, and may override everything else.
-    One that reads `kin.q` says in `dofs` how much of it.
+    One that reads `kin.q` says in `dofs` how much of it. A class that writes its own residual has, of what is derived
+    from a residual (`dofs`, `jacobian`, `slopes` and the like), what it writes itself, and not what a class above it
+    wrote for another residual.
 
     Attributes:
       frames, subtrees: frames, and root bodies of centres of mass by index or name, that `residual` looks at; static.
@@ -41,6 +46,12 @@ class Task:
     gain: Any = 1.0
     lm_damping: Any = 0.0
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "residual" in vars(cls):
+            for name in OF_A_RESIDUAL.difference(vars(cls)):
+                setattr(cls, name, getattr(Task, name))
+
     @property
     def frames(self) -> tuple[Frame, ...]:
         return ()
@@ -53,8 +64,7 @@ class Task:
         """The degrees of freedom that `residual` reads through `kin.q`; static; None where that is unknown: all.
 
         What is neither read nor moves a frame or subtree of some task has no coordinate: `solve` leaves it as it is,
-        and spends nothing on it. Only a residual that reads `kin.q` is asked. The answer is for the `residual` of the
-        same class or of one above it: a class that writes its own residual writes this as well, or all is read.
+        and spends nothing on it. Only a residual that reads `kin.q` is asked.
         """
         return None
 

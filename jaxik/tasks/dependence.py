@@ -97,7 +97,7 @@ def dofs_read(task: Task, robot: Robot, kin: Kinematics) -> set[int]:
     jax.eval_shape(lambda: task.residual(robot, watched))  # type: ignore[arg-type]
     if "q" not in watched.names:
         return set()
-    told = task.dofs(robot) if _speaks_for_residual(type(task)) else None
+    told = task.dofs(robot)
     every = set(range(robot.nv))
     if told is not None and not every.issuperset(told):
         raise JaxikError(
@@ -105,9 +105,3 @@ def dofs_read(task: Task, robot: Robot, kin: Kinematics) -> set[int]:
             "robot.v_indices(joint) of a joint"
         )
     return every if told is None else set(told)
-
-
-def _speaks_for_residual(kind: type[Task]) -> bool:
-    """Whether `dofs` is of the class that `residual` is of, or of one below: another's cannot know what it reads."""
-    dofs, residual = (next(c for c in kind.__mro__ if name in vars(c)) for name in ("dofs", "residual"))
-    return issubclass(dofs, residual)

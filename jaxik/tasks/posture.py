@@ -74,13 +74,16 @@ class PostureTask(Task):
             )
 
     def dofs(self, robot: Robot) -> tuple[int, ...]:
+        return self._counted(robot)
+
+    def _counted(self, robot: Robot) -> tuple[int, ...]:
         left_out = () if self.free_joints else free_rates(robot.topology)
         return tuple(dof for dof in range(robot.nv) if dof not in left_out)
 
     def _rows(self, robot: Robot, kin: Kinematics) -> jax.Array:
         """1 for the rows that count (nv,), 0 for those of free joints that do not."""
         rows = np.zeros(robot.nv)
-        rows[list(self.dofs(robot))] = 1
+        rows[list(self._counted(robot))] = 1
         return jnp.asarray(rows, kin.q.dtype)
 
     def _turns(self, robot: Robot, kin: Kinematics) -> Turns:
@@ -98,8 +101,7 @@ class PostureTask(Task):
 
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
         """As of every task; without balls on the diagonal alone: products of all rows would be most of a step."""
-        # Of a type derived from it the rows may be others.
-        if type(self) is not PostureTask or self._turns(robot, kin).places:
+        if self._turns(robot, kin).places:
             return super().objective(robot, kin)
         task = cast(self, kin.q.dtype)
         weights = task.weights() * task._rows(robot, kin)
