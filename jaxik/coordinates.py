@@ -213,8 +213,9 @@ def _followers(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
 def narrowed(robot: Robot, moving: Coordinates) -> Robot:
     """The robot with the limits of leaders drawn in so far that no follower passes its own.
 
-    What is kept is the interval around `q_home` that reaches out to where the first follower would leave; one that is
-    outside even there holds its leader.
+    What is kept is the interval around `q_home` that reaches out to where the first follower would leave; where one is
+    outside even there, the interval around the nearest place, of those walked to, where none is. If there is none, the
+    leader is held at home.
     """
     heads = [i for i, places in enumerate(moving.behind) if places]
     if not heads:
@@ -225,16 +226,23 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
     followers = moving.follower_joints
     # At most this far where there is no limit; beyond, float32 no longer tells a turn from the next.
     reach = jnp.asarray(UNLIMITED_REACH, home.dtype)
+    shares = jnp.arange(WALK + 1, dtype=home.dtype) / WALK
     bounds = []
-    for limit, out in ((robot.limit_lower, -reach), (robot.limit_upper, reach)):
-        own = arrange(limit, leaders)
-        own = jnp.where(jnp.isfinite(own), own, home + out)
 
-        def allowed(value: jax.Array) -> jax.Array:
-            at = _led(robot, moving, leaders, value)
-            inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
-            kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
-            return jnp.stack(kept)
+    def allowed(value: jax.Array) -> jax.Array:
+        at = _led(robot, moving, leaders, value)
+        inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
+        kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
+        return jnp.stack(kept)
+
+    ends = [arrange(robot.limit_lower, leaders), arrange(robot.limit_upper, leaders)]
+    ends = [jnp.where(jnp.isfinite(end), end, home + out) for end, out in zip(ends, (-reach, reach), strict=True)]
+    places = jnp.concatenate([home + shares[:, None] * (end - home) for end in ends])
+    far = jnp.where(jax.vmap(allowed)(places), jnp.abs(places - home), jnp.inf)
+    nearest = jnp.min(far, axis=0)
+    reached = jnp.min(jnp.where(far == nearest, places, jnp.inf), axis=0)
+    home = jax.lax.stop_gradient(jnp.where((nearest > 0) & jnp.isfinite(nearest), reached, home))
+    for limit, own in zip((robot.limit_lower, robot.limit_upper), ends, strict=True):
 
         def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             inner, outer = ends
@@ -243,14 +251,13 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
             return jnp.where(good, middle, inner), jnp.where(good, outer, middle)
 
         # First a walk outward: a polynomial may leave the limits and come back.
-        shares = jnp.arange(1, WALK + 1, dtype=home.dtype) / WALK
-        stops = home + shares[:, None] * (own - home)
+        stops = home + shares[1:, None] * (own - home)
         good = jnp.cumprod(jax.vmap(allowed)(stops), axis=0)
         steps = jnp.sum(good, axis=0)
         inside = steps == WALK
-        inner, outer = (home + jnp.minimum(steps + k, WALK) / WALK * (own - home) for k in (0, 1))
-        ends = jax.lax.stop_gradient((inner, outer))
-        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, ends)
+        inner, outer = (home + shares[jnp.minimum(steps + k, WALK)] * (own - home) for k in (0, 1))
+        between = jax.lax.stop_gradient((inner, outer))
+        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, between)
         edge = _moving_edge(robot, moving, heads, leaders, jax.lax.stop_gradient(edge))
         bounds.append(jnp.where(inside, arrange(limit, leaders), edge))
     return dataclasses.replace(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxik.coordinates import carried
 from jaxik.evaluation import Prepared, errors, evaluate, has_tolerances, held_by, met, placed, prepare, rows, wanted_of
 from jaxik.problem import Level, Problem
 from jaxik.solution import Solution
@@ -19,6 +20,8 @@ from jaxik.status import Derivative, Status
 from jaxik.tasks.parts import part_units
 from jaxik.trace import empty_record, row_of, trace_of
 
+# How far constraints may be off [m or rad], in float32 and float64.
+FEASIBLE = (1e-5, 1e-9)
 # Steps that approaching tasks and constraints together leaves for meeting the constraints.
 SPARE = 10
 
@@ -149,9 +152,15 @@ def _answer(prefer: str | None, context: Context, result: Result, record: jax.Ar
     if held:
         lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
         status = jnp.where(met(prepared, residuals, held), status, lost)
+    if prepared.moving.couplings:
+        # No place of the leaders leaves all followers inside their limits.
+        off = jnp.max(jnp.abs(carried(prepared.robot, prepared.moving, result.q) - result.q))
+        status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
     status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
     residuals = {name: value for name, value in residuals.items() if name not in prepared.slack}
     q, wanted = result.q[: problem.robot.nq], cost
+    # A joint limit that is NaN is nowhere to move a start to.
+    q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
     if prefer is not None and context.starts is not None:
         reference = context.starts.spread.reference
         q = turned(prepared, q, reference)

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
 from jaxik.solvers.batch import run_batch
 from jaxik.solvers.linear import linear_of_each, moving, of_each, replaced, with_tangents
 from jaxik.solvers.loop import Method
+from jaxik.status import Derivative
 
 # Of a function of one element's arguments, and of pairs of further values and tangents: its derivative along both.
 Along = Callable[..., Any]
@@ -67,6 +69,9 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
         def tangent(at: Any, linear: Any) -> list[jax.Array]:
             given, answer, condition = jax.tree.unflatten(inside, at)
             flat = jax.tree.leaves(given)
+            # What no derivative is taken of pulls at nothing, either: its coefficients may be NaN.
+            none = jnp.any(jnp.stack([kind == Derivative.NONE for _, kind in how.judged(answer, condition)]))
+            linear = [jnp.where(none, 0, x) for x in linear]
 
             def along(function: Callable[..., Any], *pairs: tuple[Any, Any]) -> Any:
                 def moved(values: list[Any], *others: Any) -> Any:

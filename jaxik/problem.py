@@ -8,6 +8,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxik.errors import JaxikError, JaxikWarning
 from jaxik.limits.base import Limit
@@ -19,6 +21,7 @@ from jaxik.segments import Segments, segments
 from jaxik.tasks.base import Task
 from jaxik.tasks.equality import EqualityConstraintTask
 from jaxik.tasks.held import Held
+from jaxik.tasks.objective import cast
 from jaxik.tasks.velocity import VelocityTask
 
 # Names of tasks of one priority.
@@ -70,7 +73,7 @@ class Problem:
                 _check("limit", type(limit).__name__, limit, self.robot)
         mask = self.dof_mask
         if mask is not None:
-            mask = jnp.asarray(mask, bool)
+            mask = _flags(mask)
             if mask.shape[-1:] != (self.robot.nv,):
                 raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
         constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task,))
@@ -134,6 +137,16 @@ def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:
     return segments(robot, plan(robot.topology, frames, subtrees))
 
 
+def _flags(mask: Any) -> jax.Array:
+    """A mask as bool; indices, which it might be taken for, are told."""
+    given = None if isinstance(mask, Tracer) else np.asarray(mask)
+    if given is not None and not (given.dtype.kind in "biuf" and np.isin(given, (0, 1)).all()):
+        raise JaxikError(
+            f"dof_mask (*batch, nv) says of each degree of freedom whether it moves, True or False, not {mask!r}"
+        )
+    return jnp.asarray(mask, bool)
+
+
 def constraints_of(problem: Problem, *, couplings: bool) -> dict[str, Task]:
     """The problem's constraints, and the model's own where it names none, by names that differ from those of tasks.
 
@@ -149,7 +162,9 @@ def constraints_of(problem: Problem, *, couplings: bool) -> dict[str, Task]:
             for e in topology.equalities
             if e.active and topology.can_evaluate(e) and not apart & set(e.bodies) and (couplings or e.kind != "joint")
         )
-        constraints = {MODEL_CONSTRAINTS: EqualityConstraintTask(held)} if held else {}
+        # Made after the problem's own tasks were cast.
+        dtype = problem.robot.q_home.dtype
+        constraints = {MODEL_CONSTRAINTS: cast(EqualityConstraintTask(held), dtype)} if held else {}
     return _apart("constraints", constraints, problem.tasks)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxik.batching import batch_shape
-from jaxik.descent import descent
+from jaxik.descent import FEASIBLE, descent
 from jaxik.entry import cast_problem, check_problem, configuration
 from jaxik.errors import JaxikError
 from jaxik.evaluation import has_tolerances, held_by
@@ -21,7 +21,6 @@ from jaxik.sampling import dimensions
 from jaxik.selection import chosen, with_axis
 from jaxik.sensitivity import SOLUTION
 from jaxik.solution import Solution
-from jaxik.solve import FEASIBLE
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.starts import Spread, draw_shifts
 from jaxik.tasks.objective import cast

@@ -153,6 +153,8 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     square = place.boxed[-1].T @ place.boxed[-1]
     moves = jnp.ones(limits.lower.shape, bool) if limits.moves is None else limits.moves
     low, high = (limits.lower >= 0) & moves, (limits.upper <= 0) & moves
+    visible = _at(VISIBLE, dtype)
+    near = ((limits.lower >= -visible) | (limits.upper <= visible)) & moves
     # Where all bounds hold that the solution is at, multipliers tell which of them do.
     balance = _balance(place, above, moves & ~low & ~high)
     held, firm = (
@@ -181,7 +183,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     undetermined = balance.rank + jnp.trace(space) < jnp.sum(free) - 0.5
     kinds = (
         (undetermined, Derivative.UNDETERMINED),
-        (jnp.any((low | high) & ~firm), Derivative.KINK),
+        (jnp.any(near & ~firm), Derivative.KINK),
         (jnp.any(jnp.asarray(above.lost, bool)), Derivative.APPROXIMATE),
         (~settled, Derivative.UNSETTLED),
         (~finite | (solution.status == Status.NONFINITE), Derivative.NONE),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
-from jaxik.descent import descent
+from jaxik.descent import FEASIBLE, descent
 from jaxik.entry import cast_problem, check_problem, configuration
 from jaxik.errors import JaxikError
 from jaxik.evaluation import held_by
@@ -17,9 +17,6 @@ from jaxik.sensitivity import SOLUTION
 from jaxik.solution import Solution
 from jaxik.solvers.options import SolveOptions
 from jaxik.tasks.objective import cast
-
-# How far constraints may be off [m or rad], in float32 and float64.
-FEASIBLE = (1e-5, 1e-9)
 
 
 def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:

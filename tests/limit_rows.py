@@ -77,4 +77,4 @@ def by_row(matrix: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 def agree(ours: Any, theirs: Any) -> None:
     assert len(ours[1]) == len(theirs[1])
-    np.testing.assert_allclose(by_row(*ours), by_row(*theirs), atol=1e-9)
+    np.testing.assert_allclose(by_row(*ours), by_row(*theirs), rtol=0, atol=1e-9)

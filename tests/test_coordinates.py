@@ -193,3 +193,32 @@ def test_couplings_that_cannot_hold_are_refused_with_the_way_out(extra: str, sai
     with pytest.raises(JaxikError, match=said) as refused:
         solve(Problem(robot, given.tasks), q0)
     assert "constraints={}" in str(refused.value)
+
+
+def led(constant: float) -> jaxik.Robot:
+    """Home has the follower outside its limits, as 0.1 + 0.5 * 0 is; at 5 it is so wherever the leader is."""
+    return jaxik.load_robot(f"""
+        <mujoco><compiler angle="radian" autolimits="true"/><worldbody>
+          <body><joint name="leader" range="-1 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+            <body pos="1 0 0"><joint name="follower" range="0.3 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+              <site name="tip" pos="1 0 0"/></body></body></worldbody>
+        <equality><joint joint1="follower" joint2="leader" polycoef="{constant} 0.5 0 0 0"/></equality></mujoco>""")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_where_home_breaks_a_coupling_leaders_go_to_the_nearest_place_that_does_not(dtype: Any) -> None:
+    robot = led(0.1)
+    q = np.array([[0.8, 0.5], [0.4, 0.3]])
+    goal = robot.frame_pose(q, robot.frame("tip")).translation()
+    problem = Problem(robot, {"tip": FrameTask(robot.frame("tip"), goal, orientation_cost=None)})
+    solution = jaxik.solve(problem, robot.q_home.astype(dtype))
+    assert solution.q.dtype == dtype
+    np.testing.assert_array_equal(solution.status, jaxik.Status.CONVERGED)
+    np.testing.assert_allclose(solution.q, q, atol=2e-6 if dtype == np.float32 else 1e-9)
+    assert jaxik.step(problem, robot.q_home.astype(dtype), 0.1).velocity.dtype == dtype
+
+
+def test_a_coupling_that_no_place_of_its_leader_satisfies_is_infeasible() -> None:
+    robot = led(5.0)
+    tip = FrameTask(robot.frame("tip"), np.array([1.5, 0.5, 0]), orientation_cost=None)
+    assert jaxik.solve(Problem(robot, {"tip": tip})).status == jaxik.Status.INFEASIBLE

@@ -1,5 +1,6 @@
 """Derivatives of solutions as programs use them: again, under transformations, in float32, and where there are none."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,45 @@ def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() ->
     np.testing.assert_array_equal(by_aim[:1], well[:1])
     (early, _), solution = pulled(aim, SolveOptions(max_steps=1))
     assert (solution.derivative[:1] == Derivative.UNSETTLED).all() and np.isfinite(early).all()
+
+
+@pytest.mark.parametrize("verb", ["solve", "step"])
+def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(verb: str) -> None:
+    aim = jnp.asarray([[1.2, 0.3, 0], [0.9, 0.9, 0], [jnp.nan, 0.3, 0]])
+    rest = jnp.asarray([[0.1, 0.4], [0.6, 1.2], [-0.1, jnp.inf]])
+
+    def loss(cost: jax.Array, places: jax.Array, count: int) -> jax.Array:
+        robot = dataclasses.replace(ROBOT, body_position=places)
+        tip = FrameTask(robot.frame("tip"), aim[:count], orientation_cost=None, axes="world")
+        problem = Problem(robot, {"tip": tip, "rest": PostureTask(rest[:count], cost=cost)})
+        q = jaxik.solve(problem, jnp.zeros(2)).q if verb == "solve" else jaxik.step(problem, jnp.zeros(2), 0.1).q
+        return jnp.sum(q[:2])
+
+    alone, together = (
+        jax.grad(loss, (0, 1))(jnp.asarray(0.3), jnp.asarray(ROBOT.body_position), count) for count in (2, 3)
+    )
+    jax.tree.map(np.testing.assert_array_equal, together, alone)
+
+
+def test_a_joint_a_rounding_from_its_bound_that_nothing_presses_is_a_kink() -> None:
+    bound = ROBOT.limit_upper[0]
+    q = jnp.stack([jnp.full(16, bound), jnp.linspace(0.2, 2, 16)], -1)
+    aim = ROBOT.frame_pose(q, ROBOT.frame("tip")).translation()
+
+    def solved(aim: jax.Array) -> Any:
+        tip = FrameTask(ROBOT.frame("tip"), aim, position_cost=[1.0, 1, 0], orientation_cost=None, axes="world")
+        solution = jaxik.solve(Problem(ROBOT, {"tip": tip}), jnp.asarray([0.1, 0.6]))
+        return jnp.sum(solution.q), solution
+
+    solution = jax.grad(solved, has_aux=True)(aim)[1]
+    assert (solution.q[:, 0] < bound).any()
+    np.testing.assert_array_equal(solution.derivative, jaxik.Derivative.KINK)
+
+
+def test_a_program_that_is_not_finite_has_no_derivative() -> None:
+    box = {"lower": -np.ones(2), "upper": np.ones(2)}
+    slope = jax.grad(lambda c: jnp.sum(jaxik.qp(np.eye(2), c, **box).x))(jnp.asarray([[0.1, 0.2], [jnp.nan, 0.3]]))
+    np.testing.assert_allclose(slope, [[-1, -1], [0, 0]], atol=1e-12)
 
 
 def test_a_search_has_the_derivative_of_what_it_found() -> None:

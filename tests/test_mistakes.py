@@ -62,6 +62,15 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "priority between levels": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), priority=1.5), "an int"),
     "NaN margin": (lambda: jaxik.ConfigurationLimit(margin=jnp.nan), "finite distance"),
     "negative steps": (lambda: jaxik.SolveOptions(max_steps=-1), "max_steps must not be negative"),
+    "more steps than can be counted": (lambda: jaxik.SolveOptions(max_steps=10**10), "a whole number up to 2147483647"),
+    "part of a step": (lambda: jaxik.SearchOptions(start_steps=2.5), "a whole number"),
+    "steps without end": (lambda: jaxik.SolveOptions(max_steps=float("inf")), "a whole number"),
+    "number in quotes": (lambda: jaxik.SolveOptions(max_steps="10"), "max_steps is a number"),
+    "indices for a mask": (
+        lambda: jaxik.Problem(PANDA, {"r": jaxik.PostureTask(PANDA.q_home)}, dof_mask=list(range(7))),
+        "True or False",
+    ),
+    "part of a robot by a flag": (lambda: jaxik.ComTask(jnp.zeros(3), subtree=True), "a body's name or index"),
     "text for an option": (lambda: jaxik.SolveOptions(max_steps="a"), "max_steps is a number"),
     "task class that is no pytree": (lambda: jaxik.Problem(PANDA, {"t": Undecorated()}), "@jaxik.pytree"),
     "cost of a wrong length": (

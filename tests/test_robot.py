@@ -68,7 +68,7 @@ def test_a_published_model_loads_alike_from_its_file_and_from_the_compiled_model
             if leaf != "body_mass" or not models.MODELS[name].needs_kinematics_only:
                 np.testing.assert_array_equal(getattr(robot, leaf), getattr(model, array), err_msg=leaf)
         for i, joint in enumerate(robot.topology.joints):
-            assert joint.name == (model.joint(i).name or f"joint{i}")
+            assert joint.name.rstrip("_") == (model.joint(i).name or f"joint{i}").rstrip("_")
             limits = model.jnt_range[i] if model.jnt_limited[i] else (-np.inf, np.inf)
             assert (robot.limit_lower[i], robot.limit_upper[i]) == tuple(limits)
         assert robot.topology.keyframes == tuple(model.key(i).name for i in range(model.nkey))
@@ -139,6 +139,14 @@ def test_indices_of_joints_are_mujocos() -> None:
             q, v = robot.q_indices(name), robot.v_indices(name)
             assert (q[0], v[0]) == (model.jnt_qposadr[i], model.jnt_dofadr[i])
             assert (len(q), len(v)) == {0: (7, 6), 1: (4, 3), 2: (1, 1), 3: (1, 1)}[int(model.jnt_type[i])]
+
+
+def test_a_joint_without_a_name_gets_one_that_no_other_has() -> None:
+    robot = load_robot(
+        "<mujoco><worldbody><body><joint/><geom size='1'/><body><joint name='joint0'/><geom size='1'/></body></body>"
+        "</worldbody></mujoco>"
+    )
+    assert robot.joint_names == ("joint0_", "joint0")
 
 
 def test_frames_are_found_by_name_and_kind() -> None:

@@ -414,6 +414,21 @@ def test_urdf_shape_of_no_size_does_not_stop_it():
     assert source.dropped == ("shapes of no size, of bodies: b",) and source.model.nv == 2
 
 
+@pytest.mark.parametrize(
+    "inner, said",
+    [
+        (LIMIT + '<mimic joint="zz"/>', "'j1' mimics 'zz', which is no joint"),
+        (
+            '<limit lower="2" upper="1" effort="1" velocity="1"/>',
+            "the lower limit is above the upper one of joints: j1",
+        ),
+    ],
+)
+def test_urdf_joints_that_make_no_sense_are_named(inner: str, said: str):
+    with pytest.raises(LoadError, match=said):
+        read_source(urdf(joint("j1", "revolute", "a", "b", inner)))
+
+
 def test_urdf_mimic_is_a_joint_equality():
     mimic = joint("j2", "revolute", "b", "c", LIMIT + '<mimic joint="j1" multiplier="-2" offset="0.3"/>')
     mimic += joint("j3", "continuous", "c", "d", '<mimic joint="j1"/>')

@@ -187,11 +187,11 @@ def test_a_step_is_that_of_mink(name: str) -> None:
         configuration, tasks, more = theirs(at, name, i)
         want = mink.build_ik(configuration, tasks, DT[i], DAMPING[i], **more)
         scale = max(1.0, np.abs(want.P).max())
-        np.testing.assert_allclose(model.H[i], want.P, atol=1e-9 * scale)
-        np.testing.assert_allclose(model.c[i], want.q, atol=1e-9 * scale)
+        np.testing.assert_allclose(model.H[i], want.P, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(model.c[i], want.q, rtol=0, atol=1e-9 * scale)
         rows = model.A.shape[1]
-        np.testing.assert_allclose(model.A[i], want.A[:rows], atol=1e-9)
-        np.testing.assert_allclose(model.b[i], want.b[:rows], atol=1e-9)
+        np.testing.assert_allclose(model.A[i], want.A[:rows], rtol=0, atol=1e-9)
+        np.testing.assert_allclose(model.b[i], want.b[:rows], rtol=0, atol=1e-9)
         if i < MASKED.start or not at.held:
             agree(tightest(matrix[i], most[i]), tightest(want.G, want.h))
         else:
@@ -199,7 +199,7 @@ def test_a_step_is_that_of_mink(name: str) -> None:
             np.testing.assert_array_equal(result.velocity[i, at.held], 0)
         solver, options = ("daqp", TIGHT) if name == CLOSURES else ("quadprog", {})
         velocity = mink.solve_ik(configuration, tasks, DT[i], solver, DAMPING[i], **more, **options)
-        np.testing.assert_allclose(result.qp.x[i] / DT[i], velocity, atol=1e-7, err_msg=f"element {i}")
+        np.testing.assert_allclose(result.qp.x[i] / DT[i], velocity, rtol=0, atol=1e-7, err_msg=f"element {i}")
         bound += np.count_nonzero(result.qp.active.bounds[i]) - len(at.held) * (i >= MASKED.start)
         configuration.integrate_inplace(velocity, DT[i])
         same = np.ones(at.model.nv, bool)
@@ -210,10 +210,10 @@ def test_a_step_is_that_of_mink(name: str) -> None:
                 assert angle(result.q[i, list(joint.q_indices)]) == pytest.approx(limit, abs=1e-9)
                 same[list(joint.v_indices)] = False
                 stopped += 1
-        np.testing.assert_allclose(result.velocity[i, same], velocity[same], atol=1e-7, err_msg=f"element {i}")
+        np.testing.assert_allclose(result.velocity[i, same], velocity[same], rtol=0, atol=1e-7, err_msg=f"element {i}")
         moved = np.zeros(at.model.nv)
         mujoco.mj_differentiatePos(at.model, moved, 1.0, configuration.q, result.q[i])
-        np.testing.assert_allclose(moved[same], 0, atol=1e-8)
+        np.testing.assert_allclose(moved[same], 0, rtol=0, atol=1e-8)
     assert bound > 0  # limits were in the way
     assert stopped or name != "tree"
 

@@ -208,13 +208,13 @@ def test_a_step_is_that_of_pink(name: str, tmp_path: Path) -> None:
         want = pink.build_ik(configuration, tasks, DT[i], **more)
         turn = in_our_tangent(at.both, at.q[i], (np.eye(at.both.model.nv), None))[0]
         scale = max(1.0, np.abs(want.P).max())
-        np.testing.assert_allclose(model.H[i], turn.T @ want.P @ turn, atol=1e-9 * scale)
-        np.testing.assert_allclose(model.c[i], want.q @ turn, atol=1e-9 * scale)
-        np.testing.assert_allclose(model.A[i], want.A @ turn, atol=1e-9)
-        np.testing.assert_allclose(model.b[i], want.b, atol=1e-9)
+        np.testing.assert_allclose(model.H[i], turn.T @ want.P @ turn, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(model.c[i], want.q @ turn, rtol=0, atol=1e-9 * scale)
+        np.testing.assert_allclose(model.A[i], want.A @ turn, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(model.b[i], want.b, rtol=0, atol=1e-9)
         agree(tightest(matrix[i], most[i]), tightest(want.G @ turn, want.h))
         velocity = pink.solve_ik(configuration, tasks, DT[i], "quadprog", safety_break=False, **more)
-        np.testing.assert_allclose(result.velocity[i], turn.T @ velocity, atol=1e-7, err_msg=f"element {i}")
+        np.testing.assert_allclose(result.velocity[i], turn.T @ velocity, rtol=0, atol=1e-7, err_msg=f"element {i}")
 
 
 def test_a_joint_velocity_drives_the_way_that_it_is_asked_to(tmp_path: Path) -> None:
@@ -224,9 +224,9 @@ def test_a_joint_velocity_drives_the_way_that_it_is_asked_to(tmp_path: Path) -> 
     tasks = {"go": jaxik.JointVelocityTask(asked), "smooth": jaxik.LowAccelerationTask(2.0)}
     problem = jaxik.Problem(both.robot, tasks, limits=())
     result = jaxik.step(problem, q, 0.02, damping=0.0, previous_velocity=asked - 0.5)
-    np.testing.assert_allclose(result.velocity, (asked + 4 * (asked - 0.5)) / 5, atol=1e-12)
+    np.testing.assert_allclose(result.velocity, (asked + 4 * (asked - 0.5)) / 5, rtol=0, atol=1e-12)
     assert result.status == Status.CONVERGED and result.residuals == {}
     task = pink.tasks.JointVelocityTask(1.0)
     task.set_target(asked, 0.02)
     theirs = pink.solve_ik(pink_configuration(both, q), [task], 0.02, "quadprog", limits=[])
-    np.testing.assert_allclose(theirs, -asked, atol=1e-9)
+    np.testing.assert_allclose(theirs, -asked, rtol=0, atol=1e-9)

@@ -117,10 +117,10 @@ def assess(program: Program, found: Active, above: Minimum | None = None) -> Min
     kind = jnp.where(rank < jnp.sum(free) - 0.5, Derivative.UNDETERMINED, Derivative.EXACT)
     kind = jnp.where(kink, Derivative.KINK, kind)
     kind = jnp.where(found.solved, kind, Derivative.UNSETTLED)
-    finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(onto))
+    slope = curvature @ found.x + program.c
+    finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(onto)) & jnp.isfinite(jnp.sum(slope))
     kind = jnp.where(finite, kind, Derivative.NONE).astype(jnp.int32)
     upper = fixed & (program.upper - found.x < found.x - program.lower)
-    slope = curvature @ found.x + program.c
     return Minimum(fixed & ~upper, upper, held, inverse, onto, curvature, matrix, slope, kind)
 
 

@@ -110,12 +110,23 @@ def _names(model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> tuple[str,
     return tuple(mujoco.mj_id2name(model, kind, i) or "" for i in range(count))
 
 
+def _own_names(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """The names, with one of its own for each thing that has none."""
+    found = []
+    for i, name in enumerate(names):
+        own = name or f"{kind}{i}"
+        while not name and own in names:
+            own += "_"
+        found.append(own)
+    return tuple(found)
+
+
 def _topology(model: mujoco.MjModel, name: str, tendons: tuple[Tendon, ...]) -> Topology:
     obj = mujoco.mjtObj
-    joint_names = _names(model, obj.mjOBJ_JOINT, model.njnt)
+    joint_names = _own_names(_names(model, obj.mjOBJ_JOINT, model.njnt), "joint")
     joints = tuple(
         Joint(
-            name=joint_names[i] or f"joint{i}",
+            name=joint_names[i],
             type=JointType(int(model.jnt_type[i])),
             body=int(model.jnt_bodyid[i]),
             q_index=int(model.jnt_qposadr[i]),
@@ -128,7 +139,7 @@ def _topology(model: mujoco.MjModel, name: str, tendons: tuple[Tendon, ...]) -> 
     geom_names = _names(model, obj.mjOBJ_GEOM, model.ngeom)
     return intern(
         name,
-        tuple(n or f"body{i}" for i, n in enumerate(body_names)),
+        _own_names(body_names, "body"),
         tuple(int(p) for p in model.body_parentid),
         joints,
         tuple(zip(site_names, map(int, model.site_bodyid), strict=True)),

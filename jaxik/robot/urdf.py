@@ -65,12 +65,19 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
                 f"URDF knows {', '.join(_JOINT_TYPES)}"
             )
 
+    names = {joint.get("name") for joint in joints}
+    for joint in joints:
+        mimic = joint.find("mimic")
+        if mimic is not None and mimic.get("joint") not in names:
+            raise LoadError(f"{where}: joint {joint.get('name')!r} mimics {mimic.get('joint')!r}, which is no joint")
     dropped = _resolve_meshes(root, folder)
     try:
-        locked, unlimited = _rewrite_limits(joints)
+        locked, unlimited, crossed = _rewrite_limits(joints)
         velocity_limits = {name: value for joint in joints for name, value in _velocity_limits(joint).items()}
     except ValueError as error:
         raise LoadError(f"{where}: a <limit> holds no number: {error}") from error
+    if crossed:
+        raise LoadError(f"{where}: the lower limit is above the upper one of joints: {summarise(crossed)}")
     if unlimited:
         dropped += (f"limits without lower and upper, taken as none, of joints: {summarise(unlimited)}",)
     inner_floats = _root_floats(root, joints)
@@ -130,10 +137,15 @@ def _find_mesh(name: str, folder: Path, mesh_folder: Path) -> Path | None:
     return next((candidate for candidate in candidates if candidate.is_file()), None)
 
 
-def _rewrite_limits(joints: list[ET.Element]) -> tuple[dict[str, float], list[str]]:
-    """Leave in the XML only limits that MuJoCo understands; return the locked joints and those that give no range."""
+def _rewrite_limits(joints: list[ET.Element]) -> tuple[dict[str, float], list[str], list[str]]:
+    """Leave in the XML only limits that MuJoCo understands.
+
+    Returns:
+      The locked joints with their value, those that give no range, and those whose limits are the wrong way round.
+    """
     locked: dict[str, float] = {}
     unlimited: list[str] = []
+    crossed: list[str] = []
     for joint in joints:
         limit = joint.find("limit")
         if limit is None:
@@ -148,9 +160,11 @@ def _rewrite_limits(joints: list[ET.Element]) -> tuple[dict[str, float], list[st
         lower, upper = (float(end or 0.0) for end in ends)
         if lower == upper:
             locked[name] = lower
+        elif lower > upper:
+            crossed.append(name)
         else:
             limit.attrib.update(lower=repr(lower), upper=repr(upper))
-    return locked, unlimited
+    return locked, unlimited, crossed
 
 
 def _velocity_limits(joint: ET.Element) -> dict[str, float]:

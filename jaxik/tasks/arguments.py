@@ -120,6 +120,13 @@ def set_common(task: Any) -> None:
 
 def option(name: str, value: Any, dtype: Any) -> jax.Array:
     """A number of a solver's, or an array of them (*batch,), that is not negative."""
+    counts = jnp.issubdtype(dtype, jnp.integer)
+    if not isinstance(value, Tracer):
+        given = np.asarray(value)
+        if given.dtype.kind not in "iuf" and not hasattr(value, "aval"):
+            raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}")
+        if counts and not (np.equal(np.floor(given), given) & (np.abs(given) <= np.iinfo(np.int32).max)).all():
+            raise JaxikError(f"{name} is a whole number up to {np.iinfo(np.int32).max}, not {value!r}")
     try:
         array = jnp.asarray(value, dtype)
     except (TypeError, ValueError):

@@ -43,7 +43,7 @@ class ComTask(Task):
         subtree = self.subtree
         if isinstance(subtree, Frame) and subtree.kind == "body":
             subtree = subtree.index
-        if not isinstance(subtree, str | int | None):
+        if not isinstance(subtree, str | int | None) or isinstance(subtree, bool):
             raise JaxikError(f"subtree is a body's name or index, or None for the whole model, not {subtree!r}")
         arguments.set_common(self)
         set_fields(
