@@ -1,12 +1,28 @@
-"""Settings of every test: float64, and a compilation cache that outlives the run."""
+"""Settings of every test: float64, quick compilation, and a cache of it that outlives the run.
+
+Tests compile some thousand programs, nearly all of which run for milliseconds: as XLA compiles them for users that is
+four fifths of the time. What depends on those very programs is in `exact`, which `test_exact.py` runs in interpreters
+of their own; `JAXIK_TEST_EXACT=1 pytest -n0 tests/exact` runs it here.
+"""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import jax
-import models
-import pytest
+EXACT = bool(os.environ.get("JAXIK_TEST_EXACT"))
+if not EXACT:
+    # A third of the time of a solve's first call, 20 times that of the next.
+    os.environ.setdefault(
+        "XLA_FLAGS",
+        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
+        "--xla_llvm_disable_expensive_passes=true",
+    )
+
+import jax  # noqa: E402
+import models  # noqa: E402
+import pytest  # noqa: E402
+
+collect_ignore = [] if EXACT else ["exact"]
 
 # A folder for each worker: entries are not written at once, and another worker might read half of one.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")

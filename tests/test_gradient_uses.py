@@ -11,7 +11,7 @@ import numpy as np
 import optax
 import own_tasks
 import pytest
-from test_machine import run
+from fresh import run_program
 
 import jaxik
 from jaxik import Derivative, FrameTask, JaxikError, PostureTask, Problem, SearchOptions, SolveOptions, Status
@@ -247,7 +247,7 @@ def test_linearizations_differentiate() -> None:
 
 def test_gradients_are_shared_out_in_a_shard_map() -> None:
     """Over two devices, which a process has from its start."""
-    done = run(SHARED, str(Path(__file__).parent))
+    done = run_program(SHARED, str(Path(__file__).parent))
     assert done.returncode == 0, done.stderr
 
 

@@ -1,12 +1,10 @@
 """All cores and kept programs: settings of a process, each tried in one of its own."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jax
 import pytest
+from fresh import run_program
 from own_tasks import PLANAR
 
 import jaxik
@@ -37,18 +35,13 @@ assert any(kept.iterdir())
 """
 
 
-def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(Path(jaxik.__file__).parents[1])}
-    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, env=environment)
-
-
 def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path) -> None:
-    done = run(SHARED, str(tmp_path / "kept"))
+    done = run_program(SHARED, str(tmp_path / "kept"))
     assert done.returncode == 0, done.stderr
 
 
 def test_a_process_that_uses_jax_already_keeps_its_devices() -> None:
-    done = run(
+    done = run_program(
         "import jax; jax.config.update('jax_num_cpu_devices', 1); jax.devices(); import jaxik; jaxik.use_all_cores()"
     )
     one = len(os.sched_getaffinity(0)) == 1
