@@ -1,5 +1,6 @@
 """All cores and kept programs: settings of a process, each tried in one of its own."""
 
+import os
 from pathlib import Path
 
 import jax
