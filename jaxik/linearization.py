@@ -17,6 +17,7 @@ from jaxik.limits.box import movable
 from jaxik.limits.merge import merged_bounds, merged_rows
 from jaxik.problem import Level, Problem, constants_of, constraints_of, levels, limits_of
 from jaxik.pytree import leaf, pytree
+from jaxik.recovery import share_of_demands
 from jaxik.tasks.alike import of_each
 from jaxik.tasks.base import Task
 from jaxik.tasks.objective import Objective
@@ -47,6 +48,8 @@ class Linearization:
       lower, upper (*batch, nv): what limits and `dof_mask` leave to each degree of freedom.
       G (*batch, k, nv), h (*batch, k): rows of limits; None without.
       A (*batch, p, nv), b (*batch, p): constraints; None without.
+      share (*batch,): how much of the way back lower, upper and h demand, where a start is outside limits that it
+        cannot return into all at once; else 1.
       residuals: task to its residual, and constraint to what of it is held, without cost and gain; velocity tasks to
         A x - b at x = 0.
       jacobians: the same to its Jacobian, with one more axis nv.
@@ -61,6 +64,7 @@ class Linearization:
     h: jax.Array | None = leaf(1)
     A: jax.Array | None = leaf(2)
     b: jax.Array | None = leaf(1)
+    share: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
     errors: dict[str, Any] = leaf()
@@ -112,7 +116,12 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
-    matrix, right = (None, None) if not constraints else _held(constraints, held)
+    held_rows = _held(constraints, held) if constraints else None
+    share = share_of_demands((lower, upper), limit_rows, held_rows)
+    lower, upper = jnp.where(lower > 0, share * lower, lower), jnp.where(upper < 0, share * upper, upper)
+    if limit_rows is not None:
+        limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, share * limit_rows[1], limit_rows[1])
+    matrix, right = (None, None) if held_rows is None else held_rows
     together = held | seen
     return Linearization(
         objectives=tuple(_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
@@ -123,6 +132,7 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         h=None if limit_rows is None else limit_rows[1],
         A=matrix,
         b=right,
+        share=share,
         residuals={name: value.residual for name, value in together.items()},
         jacobians={name: value.jacobian for name, value in together.items()},
         errors={name: value.error for name, value in together.items() if value.error is not None},

@@ -29,6 +29,7 @@ def _assess(arguments: tuple[Any, ...], answer: Stepped) -> tuple[list[Minimum],
         found.append(assess(program_below(model, j, x[:j]), minimum, found[-1] if found else None))
     worst = jnp.max(jnp.stack([minimum.derivative for minimum in found]))
     worst = jnp.where(_stopped_by_a_limit(arguments, found), jnp.maximum(worst, Derivative.KINK), worst)
+    worst = jnp.where(model.share < 1, jnp.maximum(worst, Derivative.APPROXIMATE), worst)
     return found, jnp.where(stands_still(answer.result.status), Derivative.NONE, worst).astype(jnp.int32)
 
 

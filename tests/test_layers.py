@@ -18,7 +18,7 @@ LAYERS = (
     {"lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "sampling", "segments", "kinematics", "dynamics"},
     {"coordinates", "slack", "tasks", "limits"},
-    {"problem", "evaluation", "linearization", "landing", "quadratic"},
+    {"problem", "evaluation", "linearization", "landing", "quadratic", "recovery"},
     {"solvers"},
     {
         "descent",

@@ -1,0 +1,93 @@
+"""A step back inside limits that demand more together than there is: as fast as all can, and not standing still."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik import ConfigurationLimit, Derivative, FrameTask, PositionLimit, PostureTask, Problem, Status, VelocityLimit
+
+FAST, DT, STEPS = 1.0, 0.02, 40
+TOGETHER = """
+<mujoco><compiler angle="radian" autolimits="true"/><worldbody>
+  <body><joint name="a" axis="0 0 1" range="-1 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+    <body pos="1 0 0"><joint name="b" axis="0 0 1" range="-3 3"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+</body></body></worldbody><equality><joint joint1="b" joint2="a" polycoef="0 2 0 0 0"/></equality></mujoco>"""
+START = np.array([0.1, -0.5, 0.2, -2, 0.1, 1.8, 0.7])
+
+
+def coupled() -> tuple[Problem, Any, Callable[[Any], Any]]:
+    """The follower may turn no faster than the leader, which is to come back at full speed."""
+    robot = jaxik.load_robot(TOGETHER)
+    problem = Problem(robot, {"rest": PostureTask(np.zeros(2))}, (ConfigurationLimit(), VelocityLimit(FAST)))
+    return problem, np.array([1.2, 2.4]), lambda q: q[0] - 1
+
+
+def behind(*planes: tuple[list[float], float], upright: bool = False) -> Any:
+    """Panda's tool behind planes by some distance."""
+
+    def scene() -> tuple[Problem, Any, Callable[[Any], Any]]:
+        robot = jaxik.load_robot("panda")
+        tip = robot.frame("tcp")
+        place = np.asarray(robot.frame_pose(START, tip).translation())
+        limits = tuple(PositionLimit(tip, normal, float(place @ normal) - by) for normal, by in planes)
+        held = {"upright": FrameTask.from_configuration(robot, START, "tcp", position_cost=None)} if upright else {}
+        tasks = {"rest": PostureTask(robot.q_home, 0.01)}
+        problem = Problem(robot, tasks, (ConfigurationLimit(), VelocityLimit(FAST), *limits), held)
+
+        def beyond(q: Any) -> Any:
+            at = np.asarray(robot.frame_pose(q, tip).translation())
+            return max(float(at @ np.asarray(limit.normal) - limit.offset) for limit in limits)
+
+        return problem, START, beyond
+
+    return scene
+
+
+SCENES = {
+    "a joint that drives another": coupled,
+    "two planes": behind(([0.0, 0, 1], 0.05), ([1.0, 0, 0], 0.05)),
+    "a plane, upright": behind(([0.0, 0, 1], 0.05), upright=True),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("name", SCENES)
+def test_what_is_outside_comes_back_although_not_all_of_it_can_at_once(name: str, dtype: Any) -> None:
+    problem, q, beyond = SCENES[name]()
+
+    at = jnp.asarray(q, dtype)
+    step = jax.jit(lambda q: jaxik.step(problem, q, DT))
+    share = jaxik.linearize(problem, at, DT).share
+    assert 0 < share < 1
+    gone = beyond(np.asarray(at, float))
+    for _ in range(STEPS):
+        result = step(at)
+        assert result.status == Status.CONVERGED
+        assert np.abs(result.velocity).max() <= FAST * (1 + 1e-5)
+        at = result.q
+    # In 0.8 s; a joint 0.2 rad outside at half its speed needs 0.4 s.
+    assert beyond(np.asarray(at, float)) < 1e-4 < gone
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_demands_that_can_all_be_met_are_met_whole(dtype: Any) -> None:
+    problem, q, _ = behind(([0.0, 0, 1], 0.05))()
+    q = q.astype(dtype)
+    model = jaxik.linearize(problem, q, DT)
+    assert model.share == 1 and jaxik.step(problem, q, DT).status == Status.CONVERGED
+
+
+def test_the_derivative_of_a_shared_way_back_is_approximate() -> None:
+    problem, q, _ = coupled()
+
+    def stepped(q: jax.Array) -> Any:
+        result = jaxik.step(problem, q, DT)
+        return jnp.sum(result.velocity), result
+
+    slope, result = jax.grad(stepped, has_aux=True)(jnp.asarray(q))
+    assert result.derivative == Derivative.APPROXIMATE and np.isfinite(slope).all()
