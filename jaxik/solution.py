@@ -25,9 +25,9 @@ class Solution(Outcome):
       starts (*batch,): attempts that were made, int32; of `solve`, one.
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
       stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
-        from the last one; derivatives of the solution are as good as this is small.
-      derivative (*batch,): of `Derivative`, int32: what the derivative of the element is worth, where the call was
-        differentiated; else UNASKED.
+        from the last undamped one, and so no less than it is; derivatives of the solution are as good as it is small.
+      derivative (*batch,): of `Derivative`, int32: what the derivative of q, residuals and cost is worth, where the
+        call was differentiated; else UNASKED. Other fields have no derivative.
       trace: the steps that led there, where `SolveOptions.trace` asks for them; else None.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.

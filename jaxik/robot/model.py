@@ -73,7 +73,8 @@ class Robot(RobotData):
         """Random configurations (*shape, nq).
 
         Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
-        balls uniform in axis and angle; slides without limits and free positions in [-box, box] [m].
+        balls uniform in axis and angle; slides without limits and free positions in [-box, box] [m]. Joints that a
+        coupling drives are drawn like others: `solve` of a posture places them.
 
         Raises:
           JaxikError: if `shape` does not broadcast with the robot's own batch axes.
