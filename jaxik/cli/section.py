@@ -97,8 +97,10 @@ class Section:
 
     def integer(self, key: str, default: Any = _REQUIRED, least: int = 0) -> Any:
         value = self.get(key, default)
-        if key in self and (isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST):
-            self.at(key).fail(f"is a whole number from {least} to {MOST}, not {shown(value)}")
+        if key in self and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            self.at(key).fail(f"is a whole number from {least} on, not {shown(value)}")
+        if key in self and value > MOST:
+            self.at(key).fail(f"is a whole number up to {MOST}, not {shown(value)}")
         return value
 
     def number(self, key: str) -> float:
