@@ -108,6 +108,8 @@ TASKS: dict[str, Callable[[Robot, str, Any], Task]] = {
 }
 # Tasks with rows on the motion, which are no derivative of a residual; they have a test of their own.
 SLIPPING = ("rolling", "omniwheel", "omniwheel with an axle")
+# EqualityConstraintTask is not here: what it asks for is the model's, and these trees ask nothing; test_equality.py has
+# every kind of constraint, between every type of joint.
 # The default differentiates by poses and q, and a manipulability is of a Jacobian: that task writes its own.
 WITHOUT_DEFAULT = ("manipulability", "manipulability, world axes")
 

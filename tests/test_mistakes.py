@@ -59,6 +59,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), position_tolerance=jnp.nan),
         "position_tolerance must not be negative or NaN",
     ),
+    "complex cost": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), position_cost=1j), "position_cost is real"),
     "priority between levels": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), priority=1.5), "an int"),
     "NaN margin": (lambda: jaxik.ConfigurationLimit(margin=jnp.nan), "finite distance"),
     "negative steps": (lambda: jaxik.SolveOptions(max_steps=-1), "max_steps must not be negative"),

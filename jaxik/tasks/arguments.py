@@ -21,6 +21,8 @@ def array(name: str, value: Any) -> jax.Array:
         value = jnp.asarray(value)
     except (TypeError, ValueError):
         raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise JaxikError(f"{name} is real, not {value!r}")
     # A number becomes an array of a type of its own: 1.0, 2 and an array in its place are one program.
     return jnp.asarray(value, value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else float)
 
@@ -106,7 +108,7 @@ def mask(value: Any) -> Any:
 
 
 def priority(value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
         raise JaxikError(f"priority is an int, 0 the highest, not {value!r}")
 
 
