@@ -66,6 +66,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "more steps than can be counted": (lambda: jaxik.SolveOptions(max_steps=10**10), "a whole number up to 2147483647"),
     "part of a step": (lambda: jaxik.SearchOptions(start_steps=2.5), "a whole number"),
     "steps without end": (lambda: jaxik.SolveOptions(max_steps=float("inf")), "a whole number"),
+    "steps in lists of their own": (lambda: jaxik.SolveOptions(max_steps=[1, [2]]), "max_steps is a number"),
     "number in quotes": (lambda: jaxik.SolveOptions(max_steps="10"), "max_steps is a number"),
     "indices for a mask": (
         lambda: jaxik.Problem(PANDA, {"r": jaxik.PostureTask(PANDA.q_home)}, dof_mask=list(range(7))),
@@ -92,6 +93,11 @@ def test_a_mistake_is_named(mistake: str) -> None:
     with pytest.raises(jaxik.JaxikError) as caught:
         make()
     assert words in str(caught.value)
+
+
+def test_counts_may_be_lists_of_what_is_traced() -> None:
+    steps = jax.jit(lambda count: jaxik.SolveOptions(max_steps=[count, 2]).max_steps)(7)
+    assert steps.tolist() == [7, 2]
 
 
 def test_a_task_without_tolerance_converges_where_its_residual_reaches_zero() -> None:

@@ -82,7 +82,7 @@ def step(
     failed = over & ~moved.met & ~moved.ended & ~there
     rough = moved.ended & moved.met & unfinished(moved)
     left = computed_once(failed | rough)
-    this = Best(moved.q, moved.cost, moved.errors, moved.met)
+    this = _of(moved)
     better = (this.met & ~state.best.met) | ((this.met == state.best.met) & (this.cost < state.best.cost))
     best = _where(left & better, this, state.best)
     following = state.turn + 1
@@ -100,10 +100,12 @@ def step(
 
 def outcome(state: State) -> tuple[Best, jax.Array]:
     """The best configuration of all attempts, and whether Newton is to go on there."""
-    attempt = state.attempt
-    found = Best(attempt.q, attempt.cost, attempt.errors, attempt.met)
-    best = _where(state.found, found, state.best)
+    best = _where(state.found, _of(state.attempt), state.best)
     return best, jnp.isfinite(best.cost) & ~(state.found & best.met)
+
+
+def _of(attempt: levenberg_marquardt.State) -> Best:
+    return Best(attempt.q, attempt.cost, attempt.errors, attempt.met)
 
 
 def _where(condition: jax.Array, new: Any, old: Any) -> Any:

@@ -122,17 +122,26 @@ def set_common(task: Any) -> None:
 
 def option(name: str, value: Any, dtype: Any) -> jax.Array:
     """A number of a solver's, or an array of them (*batch,), that is not negative."""
-    counts = jnp.issubdtype(dtype, jnp.integer)
-    if not isinstance(value, Tracer):
-        given = np.asarray(value)
-        if given.dtype.kind not in "iuf" and not hasattr(value, "aval"):
-            raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}")
-        if counts and not (np.equal(np.floor(given), given) & (np.abs(given) <= np.iinfo(np.int32).max)).all():
-            raise JaxikError(f"{name} is a whole number up to {np.iinfo(np.int32).max}, not {value!r}")
+    if not any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
+        _check_option(name, value, dtype)
     try:
         array = jnp.asarray(value, dtype)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
     if not isinstance(array, Tracer) and not (array >= 0).all():
         raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
     return array
+
+
+def _check_option(name: str, value: Any, dtype: Any) -> None:
+    """Raise for text and flags, and for counts that are no whole numbers or too large."""
+    try:
+        given = np.asarray(value)
+    except (TypeError, ValueError):
+        return  # as an array of JAX it is named
+    if given.dtype.kind in "bcSU":
+        raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}")
+    most = np.iinfo(np.int32).max
+    counts = jnp.issubdtype(dtype, jnp.integer) and given.dtype != object
+    if counts and not ((np.floor(given) == given) & (np.abs(given) <= most)).all():
+        raise JaxikError(f"{name} is a whole number up to {most}, not {value!r}")
