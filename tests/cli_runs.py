@@ -86,12 +86,13 @@ def tip(**changes: Any) -> dict[str, Any]:
 def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions, keys: None) -> jaxik.Solution:
     """A solve that compiles in no time: it returns the start, with a frame's target position as its residual."""
     batch, residuals = q0.shape[:1], {}
-    for name, task in problem.tasks.items():
+    for name, task in (problem.tasks | (problem.constraints or {})).items():
         if isinstance(task, jaxik.FrameTask):
             position = jnp.broadcast_to(task.target.wxyz_xyz[..., 4:], (*batch, 3))
             residuals[name] = {part: position for part in task.tolerances()}
         else:
-            residuals[name] = jnp.zeros((*batch, problem.robot.nv), q0.dtype)
+            rows = problem.robot.nv if isinstance(task, jaxik.PostureTask) else 3
+            residuals[name] = jnp.zeros((*batch, rows), q0.dtype)
     zero, whole = jnp.zeros(batch, q0.dtype), jnp.zeros(batch, jnp.int32)
     q, topology = jnp.broadcast_to(q0, (*batch, q0.shape[-1])), problem.robot.topology
     return jaxik.Solution(q, whole, residuals, whole, whole, zero, zero, topology=topology)

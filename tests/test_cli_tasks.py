@@ -219,27 +219,74 @@ def test_part_of_a_job_has_its_own_targets_and_everyones(folder: Path) -> None:
     assert (job.count, start.shape) == (5, (2, 4))
 
 
-@pytest.mark.parametrize(
-    ("changes", "limits", "constraints", "moves"),
-    [
-        ({}, None, None, None),
-        ({"limits": []}, (), None, None),
-        ({"limits": {"margin": 0.02}}, 0.02, None, None),
-        ({"constraints": {}}, None, {}, None),
-        ({"freeze": ["lift", "elbow"]}, None, None, [False, True, False, True]),
-    ],
-    ids=str,
-)
+CEILING: dict[str, Any] = {"frame": "tool", "normal": [0, 0, 2], "offset": 300}
+
+
+def arm() -> jaxik.Robot:
+    return jaxik.load_robot(ARM.replace('active="false"', 'active="true"'))
+
+
+def ceiling(height: float) -> jaxik.PositionLimit:
+    return jaxik.PositionLimit(arm().frame("tool"), [0, 0, 2.0], height)
+
+
+def assert_same(found: Any, expected: Any) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-7), found, expected)
+
+
+def test_half_spaces_and_constraints_hold_and_are_reported(jaxik_run: Any) -> None:
+    tasks = {"tip": TIP | {"target": {"position": [0.5, 0.3, 0.7]}}}
+    held = {"level": SUM | {"joints": ["shoulder", "wrist"], "target": 0.5}}
+    limits = {"half_spaces": [CEILING | {"offset": 0.3}]}
+    done = jaxik_run({"tasks": tasks, "constraints": held, "limits": limits, "dtype": "float64"})
+    said = " ".join(done.out.split())
+    assert (done.code, done.err) == (0, "")
+    assert "level sum of shoulder, wrist to a target: held before all tasks" in said
+    assert "half space site tool no further than 300 mm along 0 0 1" in said
+    assert "STALLED 1 100.0 %" in said
+    assert "tip position [mm] 400 400 400 400 0.1 0.0 %" in said
+    assert "level sum [rad or m] < 0.001 < 0.001 < 0.001 < 0.001 0.001 100.0 %" in said
+
+
+KEPT: list[tuple[Any, ...]] = [
+    ({}, None, None, None),
+    ({"limits": []}, (), None, None),
+    ({"limits": {"margin": 0.02}}, (jaxik.ConfigurationLimit(margin=0.02),), None, None),
+    ({"limits": {}}, (jaxik.ConfigurationLimit(),), None, None),
+    (
+        {"limits": {"half_spaces": [CEILING, CEILING | {"kind": "site", "offset": -1}]}, "units": MM},
+        (jaxik.ConfigurationLimit(), ceiling(0.3), ceiling(-0.001)),
+        None,
+        None,
+    ),
+    ({"constraints": {}}, None, {}, None),
+    (
+        {
+            "constraints": {
+                "gear": {"type": "equality_constraint"},
+                "level": ALIGN | {"target": [[0, 0, 1]] * 7 + [[0, 1, 0]]},
+            }
+        },
+        None,
+        {
+            "gear": jaxik.EqualityConstraintTask(arm().equalities()),
+            "level": jaxik.AxisAlignTask(arm().frame("tool"), [[0, 0, 1.0], [0, 1, 0]]),
+        },
+        None,
+    ),
+    ({"freeze": ["lift", "elbow"]}, None, None, [False, True, False, True]),
+]
+
+
+@pytest.mark.parametrize(("changes", "limits", "constraints", "moves"), KEPT, ids=[str(row[0]) for row in KEPT])
 def test_limits_constraints_and_frozen_joints_reach_the_problem(
     folder: Path, changes: Any, limits: Any, constraints: Any, moves: Any
 ) -> None:
-    problem, *_ = job_of(folder, **changes).part(np.arange(2))
-    assert problem.constraints == constraints
+    problem, *_ = job_of(folder, **changes).part(np.array([6, 7]))
+    assert_same(problem.constraints, constraints)
+    assert_same(problem.limits, limits)
     assert moves is None if problem.dof_mask is None else problem.dof_mask.tolist() == moves
-    if isinstance(limits, float):
-        assert problem.limits and float(problem.limits[0].margin) == limits
-    else:
-        assert problem.limits == limits
 
 
 def test_a_free_base_has_no_margin_and_so_no_unit_of_it(folder: Path) -> None:
@@ -382,16 +429,27 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "tasks.it.mask: takes rows or leaves them out: 0 or 1 each, not *",
     ),
     # limits, constraints and frozen joints
-    ({"limits": {"margins": 1}}, "limits: unknown key 'margins'; did you mean 'margin'?"),
+    ({"limits": {"margins": 1}}, "limits: unknown key 'margins'; did you mean 'margin'*"),
+    ({"limits": {"half_spaces": CEILING}}, "limits.half_spaces: is a list, each {frame: NAME, normal: *"),
+    ({"limits": {"half_spaces": [CEILING, {"frame": "tol"}]}}, "limits.half_spaces[1].frame: unknown frame 'tol'*"),
+    (
+        {"limits": {"half_spaces": [CEILING | {"normal": [0, 0, 0]}]}},
+        "limits.half_spaces[0]: normal *",
+    ),
+    ({"limits": {"half_spaces": [CEILING | {"offset": None}]}}, "limits.half_spaces[0].offset: is a number, not *"),
     ({"limits": {"margin": -1}}, "limits.margin: is finite and not negative, not -1.0"),
     ({"limits": 0.1}, "limits: is a mapping (key: value), not 0.1"),
     (
         {"limits": {"margin": 1}, "units": {"angle": "deg"}},
         "limits.margin: is of angles and lengths alike: give it where the units are rad and m",
     ),
+    ({"constraints": ["geared"]}, "constraints: is a mapping (key: value), *"),
+    ({"constraints": {"tip": ALIGN}}, "constraints.tip: tasks has 'tip' already: *give it another name"),
+    ({"constraints": {"a": ALIGN | {"priority": 0}}}, "constraints.a.priority: constraints hold before all tasks*"),
+    ({"constraints": {"a": ALIGN | {"frame": "tol"}}}, "constraints.a.frame: unknown frame 'tol'*"),
     (
-        {"constraints": ["geared"]},
-        "constraints: is {}, which lets the model's couplings *, or left out",
+        {"constraints": {"a": ALIGN | {"target": [[0, 0, 1]] * 3}}},
+        "tasks: have different numbers of targets: tip 8, constraints.a 3; *",
     ),
     ({"freeze": "elbow"}, "freeze: is a list of joint names, not 'elbow'"),
     ({"freeze": ["elbw"]}, "freeze[0]: unknown joint 'elbw'; did you mean 'elbow'?"),

@@ -243,3 +243,14 @@ def test_planes_can_be_switched_off_and_moved_for_each_element() -> None:
     height = np.asarray(robot.frame_pose(solution.q, tip).translation()[:, 2])
     np.testing.assert_allclose(height, [0.5, 0.6, 0.6], atol=1e-4)
     assert solution.q[2, 6] == start[6]
+
+
+def test_when_steps_run_out_some_are_left_for_the_constraints() -> None:
+    robot, tip = four_bar(), four_bar().frame("tip")
+    starts = np.random.default_rng(3).uniform(-0.6, 0.6, (COUNT, robot.nq))
+    away = jaxik.FrameTask(tip, jnp.array([0.9, 0.0, 0.7]), orientation_cost=None)
+    options = jaxik.SolveOptions(max_steps=16)
+    solution = jaxik.solve(jaxik.Problem(robot, {"tip": away}), starts, options=options)
+    assert (np.asarray(solution.iterations) <= 16).all()
+    assert (np.asarray(solution.status) != jaxik.Status.INFEASIBLE).all()
+    assert (closure_by_mujoco(solution.q) <= FEASIBLE).mean() >= 0.9

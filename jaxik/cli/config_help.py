@@ -43,8 +43,11 @@ a configuration (paths in it are relative to its folder):
     #   {type: equality_constraint, equalities: [NAME]}              # of the model; all active ones by default
     #   {type: rolling, hub: A, floor: B, radius: 0.1}               # and omniwheel, with axle: [0, 1, 0]
     #   {type: manipulability, frame: A, mask: [1, 1, 1, 0, 0, 0], axes: frame, target: 0.1}
-  limits: {margin: 0.01}          # distance to keep from the limits [rad or m]; []: no limits at all
-  # constraints: {}               # lets the model's equality constraints go, which hold otherwise
+  limits:                         # []: no limits at all
+    margin: 0.01                  # distance to keep from the limits of joints [rad or m]
+    half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
+  constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
+    level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
   freeze: [joint3]                # joints that stay as they start
   start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
   options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}

@@ -16,7 +16,7 @@ from jaxik.cli.start import read_start
 from jaxik.cli.tasks import read_tasks
 from jaxik.cli.yaml_file import YamlFile
 from jaxik.errors import JaxikError
-from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.base import Limit
 from jaxik.problem import Problem
 from jaxik.pytree import core_ranks
 from jaxik.robot.model import Robot
@@ -45,8 +45,8 @@ class Job:
     """What is solved.
 
     Attributes:
-      robot, limits, constraints: as of `Problem`.
-      tasks: with one target each, or with n.
+      robot, limits: as of `Problem`.
+      tasks, constraints: as of `Problem`, with one target each, or with n.
       moves: (nv,) of bool, False where a degree of freedom is frozen; None: all move.
       start: (nq,), or (n, nq).
       options: of `solve`, or of `search`, which tries other starts as well.
@@ -56,13 +56,18 @@ class Job:
 
     robot: Robot
     tasks: dict[str, Task]
-    limits: tuple[ConfigurationLimit, ...] | None
+    limits: tuple[Limit, ...] | None
     constraints: dict[str, Task] | None
     moves: np.ndarray | None
     start: np.ndarray
     options: SolveOptions | SearchOptions
     seed: int
     count: int
+
+    @property
+    def reported(self) -> dict[str, Task]:
+        """The tasks and constraints by the names under which a solution has their residuals."""
+        return self.tasks | (self.constraints or {})
 
     def part(self, rows: np.ndarray) -> tuple[Problem, np.ndarray, SolveOptions | SearchOptions, jax.Array | None]:
         """The problem, starts, options and keys of some elements: what is of all goes to the device in parts."""
@@ -72,9 +77,9 @@ class Job:
             own = np.asarray(x)[rows] if np.ndim(x) > rank else np.asarray(x)
             return own.astype(dtype) if np.issubdtype(own.dtype, np.floating) else own
 
-        tasks = jax.tree.map(pick, self.tasks, core_ranks(self.tasks))
+        tasks, constraints = jax.tree.map(pick, wants := (self.tasks, self.constraints), core_ranks(wants))
         start = np.broadcast_to(self.start, (self.count, self.robot.nq))[rows]
-        problem = Problem(self.robot, tasks, self.limits, self.constraints, self.moves)
+        problem = Problem(self.robot, tasks, self.limits, constraints, self.moves)
         keys = None
         if isinstance(self.options, SearchOptions):
             keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.key(self.seed), row))(rows)
@@ -107,16 +112,16 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
         if root.get("search", False) is not False
         else _options(root, max_steps, trace)
     )
-    root.section("tasks")
+    wanted = root.section("tasks")
     robot = read_robot(root, folder, units)
     source = Source(robot, folder, units, stated if seed is None else seed, count)
-    tasks = read_tasks(root, source)
-    length = _length(root, tasks, count)
+    tasks, constraints = read_tasks(wanted, source), read_constraints(root, wanted, source)
+    length = _length(root, tasks, constraints or {}, count)
     return Job(
         robot,
         tasks,
-        limits=read_limits(root, robot, units),
-        constraints=read_constraints(root),
+        limits=read_limits(root, source),
+        constraints=constraints,
         moves=read_frozen(root, source),
         start=read_start(root, robot, units, source.seed, length),
         options=options,
@@ -153,10 +158,15 @@ def _search_options(root: Section, max_steps: int | None, trace: bool) -> Search
     return SearchOptions(**given, solve=finish)
 
 
-def _length(root: Section, tasks: dict[str, Task], count: int | None) -> int:
-    """The number of targets, which all tasks share; a single one is everyone's."""
-    ranked = {name: zip(jax.tree.leaves(t), jax.tree.leaves(core_ranks(t)), strict=True) for name, t in tasks.items()}
-    lengths = {name: max(len(x) if np.ndim(x) > rank else 1 for x, rank in xs) for name, xs in ranked.items()}
+def target_count(task: Task) -> int:
+    ranked = zip(jax.tree.leaves(task), jax.tree.leaves(core_ranks(task)), strict=True)
+    return max(len(x) if np.ndim(x) > rank else 1 for x, rank in ranked)
+
+
+def _length(root: Section, tasks: dict[str, Task], constraints: dict[str, Task], count: int | None) -> int:
+    """The number of targets, which all tasks and constraints share; a single one is everyone's."""
+    held = {f"constraints.{name}": task for name, task in constraints.items()}
+    lengths = {name: target_count(task) for name, task in (tasks | held).items()}
     length = max(lengths.values())
     if any(n not in (1, length) for n in lengths.values()):
         given = ", ".join(f"{name} {n}" for name, n in lengths.items())

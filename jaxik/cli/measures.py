@@ -44,7 +44,7 @@ class Measure(NamedTuple):
     target: Callable[[Any], list[Part]]
 
 
-def _named(frame: Frame) -> str:
+def named(frame: Frame) -> str:
     return f"{frame.kind} {frame.name or frame.index}"
 
 
@@ -58,7 +58,7 @@ def _as(name: str, unit: str, field: str = "target", rank: int = 1) -> Callable[
 
 
 def _wheel(task: Any, what: str) -> str:
-    return f"{_named(task.hub)} above {_named(task.floor)} at {what}"
+    return f"{named(task.hub)} above {named(task.floor)} at {what}"
 
 
 def _com(task: Any, what: str) -> str:
@@ -71,14 +71,12 @@ def _equalities(task: Any, what: str) -> str:
 
 
 MEASURES: dict[type, Measure] = {
-    FrameTask: Measure("", lambda t, what: f"{_named(t.frame)} to {what}", _pose),
-    RelativeFrameTask: Measure("", lambda t, what: f"{_named(t.frame)} to {what} in {_named(t.root)}", _pose),
+    FrameTask: Measure("", lambda t, what: f"{named(t.frame)} to {what}", _pose),
+    RelativeFrameTask: Measure("", lambda t, what: f"{named(t.frame)} to {what} in {named(t.root)}", _pose),
     ComTask: Measure("position", _com, _as("position", "m")),
     PostureTask: Measure("joints", lambda t, what: f"posture to {what}", _as("q", "see q_unit", "q")),
-    LookAtTask: Measure("direction", lambda t, what: f"{_named(t.frame)} looks at {what}", _as("position", "m")),
-    AxisAlignTask: Measure(
-        "direction", lambda t, what: f"{_named(t.frame)} points along {what}", _as("direction", "1")
-    ),
+    LookAtTask: Measure("direction", lambda t, what: f"{named(t.frame)} looks at {what}", _as("position", "m")),
+    AxisAlignTask: Measure("direction", lambda t, what: f"{named(t.frame)} points along {what}", _as("direction", "1")),
     JointCouplingTask: Measure(
         "sum", lambda t, what: f"sum of {', '.join(t.joints)} to {what}", _as("sum", "rad or m", rank=0)
     ),
@@ -90,7 +88,7 @@ MEASURES: dict[type, Measure] = {
     OmniwheelTask: Measure("height", _wheel, _as("radius", "m", "radius", 0)),
     ManipulabilityTask: Measure(
         "manipulability",
-        lambda t, what: f"manipulability of {_named(t.frame)} to {what}",
+        lambda t, what: f"manipulability of {named(t.frame)} to {what}",
         _as("manipulability", "1", rank=0),
     ),
 }

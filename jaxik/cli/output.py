@@ -62,7 +62,7 @@ def write_solution(file: IO[bytes], job: Job, solution: Solution, config: str, a
         "arguments": json.dumps(arguments),
     }
     units = {"start": "see q_unit"}
-    for name, task in job.tasks.items():
+    for name, task in job.reported.items():
         for part in targets(task, count):
             more[f"targets/{name}/{part.name}"] = part.value
             units[f"targets/{name}/{part.name}"] = part.unit

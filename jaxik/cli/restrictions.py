@@ -6,34 +6,67 @@ from jaxik.cli import fields
 from jaxik.cli.configurations import named_joint, of_one_unit
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
-from jaxik.cli.section import Section
+from jaxik.cli.section import Section, read_numbers
+from jaxik.cli.tasks import read_tasks
+from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.position import PositionLimit
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import JointType
 from jaxik.tasks.base import Task
 
 
-def read_limits(root: Section, robot: Robot, units: Units) -> tuple[ConfigurationLimit, ...] | None:
-    """The limits under the key `limits`: the robot's, None, by default and with a margin; none at all for `[]`."""
+def read_limits(root: Section, source: Source) -> tuple[Limit, ...] | None:
+    """The limits under the key `limits`, the robot's among them; None, the robot's, by default; none for `[]`."""
     if "limits" not in root:
         return None
     if root.get("limits") == []:
         return ()
     section = root.section("limits")
-    section.allow("margin")
+    section.allow("margin", "half_spaces")
+    margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
+    with section.at("margin").blamed():
+        joints = ConfigurationLimit(margin=margin)
+    return (joints, *(_half_spaces(section, source) if "half_spaces" in section else ()))
+
+
+def _margin(section: Section, robot: Robot, units: Units) -> float:
     limited = [joint for joint in robot.topology.joints if joint.type is not JointType.FREE]
     factors = [units.length if joint.type is JointType.SLIDE else units.angle for joint in limited]
-    margin = of_one_unit(section.number("margin"), factors, section.at("margin"))
-    return (ConfigurationLimit(margin=margin),)
+    return of_one_unit(section.number("margin"), factors, section.at("margin"))
 
 
-def read_constraints(root: Section) -> dict[str, Task] | None:
-    """None for the model's own joint couplings and equality constraints; {} to let them go."""
+def _half_spaces(section: Section, source: Source) -> tuple[PositionLimit, ...]:
+    given = section.get("half_spaces")
+    if not isinstance(given, list) or not given:
+        section.at("half_spaces").fail("is a list, each {frame: NAME, normal: [x, y, z], offset: DISTANCE}")
+    return tuple(_half_space(Section(item, section.at("half_spaces") / i), source) for i, item in enumerate(given))
+
+
+def _half_space(section: Section, source: Source) -> PositionLimit:
+    section.allow("frame", fields.kind_key("frame"), "normal", "offset")
+    frame, normal = fields.frame(section, "frame", source), fields.vector(section, "normal", source)
+    offset = read_numbers(section.get("offset"), (), section.at("offset")) * source.units.length
+    with section.place.blamed():
+        return PositionLimit(frame, normal, offset)
+
+
+def read_constraints(root: Section, tasks: Section, source: Source) -> dict[str, Task] | None:
+    """Tasks that hold before all others; None, the model's own constraints, by default; {} to let those go."""
     if "constraints" not in root:
         return None
-    if root.get("constraints") != {}:
-        root.at("constraints").fail("is {}, which lets the model's couplings and constraints go, or left out")
-    return {}
+    if root.get("constraints") == {}:
+        return {}
+    constraints = root.section("constraints")
+    for name in constraints.values:
+        section = constraints.section(name)
+        if name in tasks:
+            section.place.fail(f"tasks has {name!r} already: results are named by both, so give it another name")
+        if "priority" in section:
+            section.at("priority").fail(
+                "constraints hold before all tasks, and before none of each other: leave it out"
+            )
+    return read_tasks(constraints, source)
 
 
 def read_frozen(root: Section, source: Source) -> np.ndarray | None:

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxik.cli.chunks import Outcome
-from jaxik.cli.job import Job
-from jaxik.cli.measures import MEASURES, judged
+from jaxik.cli.job import Job, target_count
+from jaxik.cli.measures import MEASURES, judged, named
+from jaxik.limits.position import PositionLimit
 from jaxik.status import Status
 from jaxik.tasks.base import Task
 
@@ -49,9 +50,9 @@ class Errors:
 
 
 def errors(job: Job, outcome: Outcome) -> list[Errors]:
-    """The errors of every part of every task, as its tolerance judges them: norms over the rows that have a weight."""
+    """The errors of every part of every task and constraint, as tolerances judge them: norms over weighted rows."""
     found = []
-    for name, task in sorted(job.tasks.items()):
+    for name, task in sorted(job.reported.items()):
         for error in judged(task, outcome.solution.residuals[name]):
             norm = np.linalg.norm(error.rows[:, error.counts].astype(float), axis=1)
             ordered = np.sort(np.where(np.isfinite(norm), norm, np.inf))
@@ -65,7 +66,7 @@ def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None)
     """The summary in SI units; an error that is not finite is null."""
     status, iterations, starts = (getattr(outcome.solution, name) for name in ("status", "iterations", "starts"))
     count = len(status)
-    by_task: dict[str, Any] = {name: {} for name in sorted(job.tasks)}
+    by_task: dict[str, Any] = {name: {} for name in sorted(job.reported)}
     for error in errors(job, outcome):
         by_task[error.task][error.part] = {
             "unit": error.unit or None,
@@ -113,7 +114,12 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     page.add_column()
     found = errors(job, outcome)
     for name, task in sorted(job.tasks.items()):
-        page.add_row(Text(name), Text(task_line(job, task, [error for error in found if error.task == name])))
+        page.add_row(Text(name), Text(task_line(task, [error for error in found if error.task == name])))
+    for name, task in sorted((job.constraints or {}).items()):
+        page.add_row(Text(name), Text(f"{_wants(task)}: held before all tasks"))
+    for limit in job.limits or ():
+        if isinstance(limit, PositionLimit):
+            page.add_row(Text("half space"), Text(_half_space(limit)))
     console.print(title, Padding(page, (0, 0, 1, 1), expand=False), result, sep="\n")
     console.print(Padding(_status_table(facts), (0, 0, 1, 1), expand=False))
     console.print(Text("errors, over all elements", "bold"))
@@ -131,15 +137,25 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     console.print(end)
 
 
-def task_line(job: Job, task: Task, found: list[Errors]) -> str:
+def task_line(task: Task, found: list[Errors]) -> str:
     """What a task wants, in a line, given its errors."""
     masked = ", some directions only" if _leaves_rows_out(task) else ""
-    what = "a target" if job.count == 1 else f"{job.count:,} targets"
     parts = " and ".join(error.part for error in found)
     allowed = [" ".join(_shown(error.tolerance, error.unit)).strip() for error in found if error.tolerance is not None]
     within = f"within {' and '.join(allowed)}" if allowed else "as near as may be"
     level = f", at priority {task.priority}" if task.priority else ""
-    return f"{MEASURES[type(task)].wants(task, what)}: {parts}{masked}, {within}{level}"
+    return f"{_wants(task)}: {parts}{masked}, {within}{level}"
+
+
+def _wants(task: Task) -> str:
+    count = target_count(task)
+    return MEASURES[type(task)].wants(task, "a target" if count == 1 else f"{count:,} targets")
+
+
+def _half_space(limit: PositionLimit) -> str:
+    normal, offset = np.asarray(limit.normal), float(limit.offset)
+    along = " ".join(f"{x:.3g}" for x in normal / np.linalg.norm(normal))
+    return f"{named(limit.frame)} no further than {_small(offset * 1e3)} mm along {along}"
 
 
 def _leaves_rows_out(task: Task) -> bool:

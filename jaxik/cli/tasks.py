@@ -92,9 +92,8 @@ TYPES = {
 VELOCITY_TYPES = ("damping", "joint_velocity", "low_acceleration", "kinetic_energy")
 
 
-def read_tasks(root: Section, source: Source) -> dict[str, Task]:
-    """The tasks under the key `tasks`, by name, with one target each, or several with a leading axis."""
-    section = root.section("tasks")
+def read_tasks(section: Section, source: Source) -> dict[str, Task]:
+    """The tasks of a section, by name, with one target each, or several with a leading axis."""
     if not section.values:
         section.place.fail("is empty; a problem needs at least one task")
     tasks = {}

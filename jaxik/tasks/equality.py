@@ -30,6 +30,8 @@ class EqualityConstraintTask(Task):
       is the same direction, near zero half as long, and decreases again beyond 180 degrees;
     - joint, 1 [rad or m], and tendon, 1 [m]: the first, counted from its reference, less the polynomial of the second.
 
+    What they hold is in the robot's `equality_data`, so that there is no `from_configuration`.
+
     Args:
       equalities: constraints from `robot.equalities(...)`; static.
       cost: a number, or (*batch, n) for n constraints, one a constraint for all its rows; (B, 1) for a batch.
