@@ -66,16 +66,11 @@ def form(program: Program) -> Form:
         rows.append(program.A)
         offsets.append(program.b)
         equalities = program.A.shape[0]
-    diagonal = program.H.reshape(size * size)[:: size + 1]
-    largest = jnp.max(diagonal)
-    flat = largest <= 0
+    flat = jnp.max(_diagonal(program.H)) <= 0
     # Without curvature the objective has the size of its slope.
     slope = jnp.max(jnp.abs(program.c))
     objective = jnp.where(flat & (slope > 0), power_of_two(slope), 1)
-    # Curvatures that rounding makes, or nothing does, say nothing of a variable's size.
-    floor = 64 * jnp.finfo(dtype).eps * largest
-    felt = jnp.where(diagonal > floor, diagonal, jnp.where(flat, 1, largest))
-    scale = power_of_two(lax.rsqrt(felt))
+    scale = units(program.H)
     hessian = scale[:, None] * program.H * scale / objective
     vector = [scale * program.c / objective]
     lower, upper = [program.lower / scale], [program.upper / scale]
@@ -103,6 +98,22 @@ def form(program: Program) -> Form:
         jnp.concatenate(multiplier),
         jnp.where(flat, 0, 1).astype(dtype),
     )
+
+
+def units(hessian: jax.Array) -> jax.Array:
+    """Units (n,) of variables in which their own curvatures are about 1: powers of two."""
+    diagonal = _diagonal(hessian)
+    largest = jnp.max(diagonal)
+    # Curvatures that rounding makes, or nothing does, say nothing of a variable's size. A sum of squares is exact to
+    # rounding however small it is: diag(1e8, 1e-8) is one.
+    floor = (64 * jnp.finfo(hessian.dtype).eps) ** 2 * largest
+    felt = jnp.where(diagonal > floor, diagonal, jnp.where(largest > 0, largest, 1))
+    return power_of_two(lax.rsqrt(felt))
+
+
+def _diagonal(matrix: jax.Array) -> jax.Array:
+    size = matrix.shape[0]
+    return matrix.reshape(size * size)[:: size + 1]
 
 
 def power_of_two(x: jax.Array) -> jax.Array:

@@ -20,6 +20,8 @@ STAGNANT = 0.25
 MAX_PASSES = 100
 # How much of the last motion a leap adds: the motion triples, pass by pass.
 LEAP = 2
+# By how much more curvature is added each time that a tableau has worn out, and the most.
+STRONGER, STRONGEST = 10, 0.1
 # So many pivots wear a tableau out, at most, before somebody looks.
 PIVOTS = 32
 
@@ -35,6 +37,7 @@ class _State(NamedTuple):
       last (N,): values before that.
       leaping (): whether the next pass leaps along.
       pivots, renewed (): of `dual`, before the last pass and when the tableau was last made anew.
+      strength (): the curvature that a tableau made anew adds to all variables.
       direction (n,): without end, where there is one.
       passes (): so far.
       unbounded, ended ().
@@ -48,6 +51,7 @@ class _State(NamedTuple):
     leaping: jax.Array
     pivots: jax.Array
     renewed: jax.Array
+    strength: jax.Array
     direction: jax.Array
     passes: jax.Array
     unbounded: jax.Array
@@ -123,6 +127,7 @@ def _begin(program: Program, scaled: Form, start: ActiveSet | None) -> _State:
         leaping=no,
         pivots=count,
         renewed=count,
+        strength=jnp.zeros((), dtype),
         direction=jnp.zeros(n, dtype),
         passes=count,
         unbounded=no,
@@ -148,13 +153,18 @@ def _pass(program: Program, scaled: Form, state: _State, limit: jax.Array | int)
     pull = jnp.where(active, 0, table.added * (point.value - before.center))
     moving = exchanging | state.leaping
     error = jnp.where(moving, state.error, _relative(scaled, point, off - pull))
-    worn = (error > numbers.eps**0.5) | (
-        (before.iterations == state.pivots) & (error > 64 * numbers.eps) & (error > STAGNANT * state.error)
-    )
-    # A tableau that pivots have worn is made anew; so is one in which H was found flat, with curvature for all.
-    renewing = worn & ~moving & (before.iterations > state.renewed)
+    since = before.iterations - state.renewed
+    stagnant = (before.iterations == state.pivots) & (error > STAGNANT * state.error)
+    worn = (error > numbers.eps**0.4) | ((error > 64 * numbers.eps) & (stagnant | (since > 2 * PIVOTS)))
+    # A new tableau that is no better is conditioned too badly for the precision.
+    hopeless = stagnant & (error > 64 * numbers.eps) & (state.strength < STRONGEST)
+    worn = ((worn & (since > 0)) | hopeless) & ~moving
     flat = jnp.any(table.added > 0)
-    renewing = renewing | (flat & ~jnp.all((table.added > 0) | ~scaled.is_bound))
+    renewing = worn | (flat & ~jnp.all((table.added > 0) | ~scaled.is_bound))
+    # So is one that wears out a second time: it gets more curvature, each time.
+    again = worn & (flat | (state.renewed > 0) | (since == 0))
+    strength = jnp.where(again, jnp.minimum(STRONGER * state.strength, STRONGEST), state.strength)
+    strength = jnp.where(renewing & (flat | again), jnp.maximum(strength, numbers.added), strength)
     solved = before._replace(
         tableau=table,
         point=jax.tree.map(lambda new, old: jnp.where(renewing, old, new), corrected(table, point, fresh, off), point),
@@ -175,11 +185,12 @@ def _pass(program: Program, scaled: Form, state: _State, limit: jax.Array | int)
         ),
         lambda: (jnp.zeros(n, point.value.dtype), jnp.zeros((), bool)),
     )
-    stuck = (left > STAGNANT * state.left) & (~flat | (left < 1024 * numbers.eps))
+    stuck = (left > STAGNANT * state.left) & (~flat | (left < 64 * numbers.eps))
+    stuck = stuck & (before.iterations == state.pivots)
     settled = still & ((left <= 16 * numbers.eps) | (stuck & ~exchanging))
     over = (after.iterations >= limit) | (passes >= MAX_PASSES)
 
-    anew = untouched(scaled, jnp.where(scaled.is_bound & flat, numbers.added, 0).astype(point.value.dtype))
+    anew = untouched(scaled, jnp.where(scaled.is_bound, strength, 0).astype(point.value.dtype))
     after = after._replace(
         tableau=jax.tree.map(lambda new, old: jnp.where(renewing, new, old), anew, after.tableau)._replace(
             convex=table.convex
@@ -194,6 +205,7 @@ def _pass(program: Program, scaled: Form, state: _State, limit: jax.Array | int)
         leaping=still & flat & (left < 1.1 * state.left) & (left > STAGNANT * state.left),
         pivots=before.iterations,
         renewed=jnp.where(renewing, after.iterations, state.renewed),
+        strength=strength,
         direction=direction,
         passes=passes,
         unbounded=unbounded,

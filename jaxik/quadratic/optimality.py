@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from jaxik.quadratic.form import units
 from jaxik.quadratic.program import Program
 
 
@@ -20,8 +21,8 @@ def kkt_residual(
     for matrix, weights in ((program.G, rows), (program.A, equalities)):
         if matrix is not None:
             left, size = left + weights @ matrix, size + jnp.abs(weights) @ jnp.abs(matrix)
-    size = jnp.maximum(jnp.max(size), 1)
-    stationarity = jnp.max(jnp.abs(left)) / size
+    sums, size = size, jnp.maximum(jnp.max(size), 1)
+    stationarity = jnp.maximum(jnp.max(jnp.abs(left)) / size, _by_units(program.H, left, sums))
     if program.G is not None and program.h is not None:
         exists = program.h < jnp.inf
         slack, scale = _slack(program.G, jnp.where(exists, program.h, 0), x)
@@ -31,6 +32,13 @@ def kkt_residual(
         slack, scale = _slack(program.A, program.b, x)
         violations.append(jnp.abs(slack) / scale)
     return jnp.maximum(stationarity, jnp.max(jnp.concatenate(violations), initial=0)) if violations else stationarity
+
+
+def _by_units(hessian: jax.Array, left: jax.Array, sums: jax.Array) -> jax.Array:
+    """What is left in units in which curvatures are 1, so that a small curvature counts as much as a large one."""
+    unit = units(hessian)
+    most = jnp.max(unit * sums)
+    return jnp.max(unit * jnp.abs(left)) / jnp.where(most > 0, most, 1)
 
 
 def _slack(matrix: jax.Array, offset: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,9 +1,12 @@
 """Minimise a program by the shortest way there is for it."""
 
+import dataclasses
+
 import jax.numpy as jnp
 from jax import lax
 
 from jaxik.quadratic.box import projected
+from jaxik.quadratic.form import units
 from jaxik.quadratic.minimise import minimise as minimise_any
 from jaxik.quadratic.options import QPOptions, max_iterations, tolerance
 from jaxik.quadratic.program import ActiveSet, Program, QPSolution
@@ -26,6 +29,9 @@ def minimise(program: Program, start: ActiveSet | None = None, options: QPOption
 def minimise_in_box(program: Program, start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
     """The same for a program of bounds alone, which do not cross, that has a minimum."""
     options = QPOptions() if options is None else options
-    program = program._replace(H=0.5 * (program.H + program.H.T))
+    hessian = 0.5 * (program.H + program.H.T)
+    unit = units(hessian)
+    scaled = Program(unit[:, None] * hessian * unit, unit * program.c, program.lower / unit, program.upper / unit)
     limit = max_iterations(options, program.c.shape[0])
-    return projected(program, start, limit, tolerance(options, program.c.dtype))
+    found = projected(scaled, start, limit, tolerance(options, program.c.dtype))
+    return dataclasses.replace(found, x=unit * found.x, bound_multipliers=found.bound_multipliers / unit)

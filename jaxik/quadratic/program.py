@@ -83,8 +83,9 @@ class QPSolution(Outcome):
       equality_multipliers (*batch, p).
       active: the constraints that hold with equality, for a warm start.
       kkt_residual (*batch,): the largest of what is left of stationarity, relative to 1 or the largest of its sums with
-        all terms positive; of the violation of a row or equality, relative to 1 or its sum with all terms positive; and
-        of the smaller one of a row's multiplier and slack, relative alike. Bounds leave nothing, nor do wrong signs.
+        all terms positive, and once more with variables in units in which the diagonal of H is 1; of the violation of a
+        row or equality, relative to 1 or its sum with all terms positive; and of the smaller one of a row's multiplier
+        and slack, relative alike. Bounds leave nothing, nor do wrong signs.
       iterations (*batch,): eliminations where there are bounds alone, else constraints that entered or left the active
         set after the start, int32.
       certificate: of INFEASIBLE and DIVERGED.

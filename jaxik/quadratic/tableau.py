@@ -49,7 +49,7 @@ class Rounding(NamedTuple):
 def rounding(dtype: jax.typing.DTypeLike) -> Rounding:
     if dtype == jnp.float64:
         return Rounding(2.0**-52, 1e-11, 1e-6, 1e-6)
-    return Rounding(2.0**-23, 5e-6, 3e-4, 1e-3)
+    return Rounding(2.0**-23, 5e-6, 3e-3, 1e-4)
 
 
 def at(k: jax.Array, size: int) -> jax.Array:
