@@ -87,7 +87,7 @@ def outcome(
     slack = {"lower": x - model.lower, "upper": model.upper - x}
     if model.G is not None and model.h is not None:
         slack["rows"] = model.h - model.G @ x
-    reached, x = landed(limited(problem), q, x)
+    reached, x = landed(limited(problem), q, x, model.lower, model.upper)
     return {
         "velocity": jnp.where(still, 0, x / motion.dt),
         "q": jnp.where(still, q, reached),

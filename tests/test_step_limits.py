@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from limit_rows import mixed
 
+import jaxik
 from jaxik import ConfigurationLimit, PostureTask, Problem, Status, VelocityLimit, step
 from jaxik.manifold import ball_angle, limit_excess
 from jaxik.robot.topology import JointType
@@ -16,6 +17,35 @@ from jaxik.robot.topology import JointType
 STEPS, EVERY, DT = 1000, 40, 0.02
 # Each joint is inside its limits to this much: hinges and slides exactly.
 BALLS = {"float64": 1e-14, "float32": 2e-7}
+
+
+LIMITED_BALL = """
+<mujoco>
+  <compiler angle="radian"/>
+  <worldbody>
+    <body name="arm">
+      <joint name="ball" type="ball" range="0 1" limited="true"/>
+      <geom size=".1" mass="1"/>
+    </body>
+  </worldbody>
+</mujoco>
+"""
+
+
+def test_a_ball_that_slides_along_its_limit_turns_no_faster_than_it_may() -> None:
+    robot, fastest, dt = jaxik.load_robot(LIMITED_BALL), 2.0, 0.05
+    rng = np.random.default_rng(0)
+    axes = rng.standard_normal((2, 200, 3))
+    axes /= np.linalg.norm(axes, axis=-1, keepdims=True)
+    on_it = np.concatenate([np.full((200, 1), np.cos(0.5)), np.sin(0.5) * axes[0]], axis=1)
+    away = np.concatenate([np.full((200, 1), np.cos(1.2)), np.sin(1.2) * axes[1]], axis=1)
+    limits = (ConfigurationLimit(), VelocityLimit(fastest))
+    result = step(Problem(robot, {"push": PostureTask(away)}, limits), on_it, dt)
+    np.testing.assert_array_equal(result.status, Status.CONVERGED)
+    speed = np.abs(np.asarray(result.velocity)).max(axis=1)
+    assert speed.max() <= fastest * (1 + 1e-12) and np.median(speed) > 0.9 * fastest
+    assert jax.vmap(ball_angle)(result.q).max() <= 1 + 1e-14
+    np.testing.assert_allclose(robot.difference(on_it, result.q) / dt, result.velocity, atol=1e-12)
 
 
 @cache
