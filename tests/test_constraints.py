@@ -254,3 +254,58 @@ def test_when_steps_run_out_some_are_left_for_the_constraints() -> None:
     assert (np.asarray(solution.iterations) <= 16).all()
     assert (np.asarray(solution.status) != jaxik.Status.INFEASIBLE).all()
     assert (closure_by_mujoco(solution.q) <= FEASIBLE).mean() >= 0.9
+
+
+@pytest.fixture(scope="module")
+def in_a_corner() -> jaxik.Solution:
+    """The Panda's tip under a ceiling and beside a wall, looking at a point: targets that are mostly out of reach."""
+    robot, tip = panda(), panda().frame("tcp")
+    target = robot.frame_pose(robot.sample(jax.random.key(5), (COUNT,)), tip)
+    planes = [jaxik.PositionLimit(tip, normal, offset) for normal, offset in zip(CORNER, OFFSETS, strict=True)]
+    return jaxik.solve(
+        jaxik.Problem(
+            robot,
+            {"tip": jaxik.FrameTask(tip, target, orientation_cost=None)},
+            (jaxik.ConfigurationLimit(), *planes),
+            {"look": jaxik.LookAtTask(tip, SEEN)},
+        ),
+        robot.sample(jax.random.key(8), (COUNT,)),
+    )
+
+
+CORNER = np.array([[0, 0, 1], [np.sqrt(0.5), np.sqrt(0.5), 0]])
+OFFSETS = (0.5, 0.3)
+SEEN = np.array([0.6, 0.0, -0.5])
+
+
+def test_several_half_spaces_and_a_constraint_hold_together(in_a_corner: jaxik.Solution) -> None:
+    robot, tip = panda(), panda().frame("tcp")
+    reached = np.asarray(robot.frame_pose(in_a_corner.q, tip).translation())
+    assert (reached @ CORNER.T <= OFFSETS + np.float64(FEASIBLE)).all()
+    assert np.abs(np.asarray(in_a_corner.residuals["look"])).max() <= FEASIBLE
+    assert robot.check_limits(in_a_corner.q).all()
+    # 10 of 24 ran out of steps where what restores the constraints let go of what the task presses against its bound.
+    assert (np.asarray(in_a_corner.status) == jaxik.Status.TIMEOUT).sum() <= 3
+
+
+def test_stationarity_in_a_corner_is_that_of_the_configuration_returned(in_a_corner: jaxik.Solution) -> None:
+    robot, tip = panda(), panda().frame("tcp")
+    settled = np.flatnonzero(np.asarray(in_a_corner.status) == jaxik.Status.STALLED)
+    assert len(settled) >= COUNT // 2
+    # Of those that end on damped steps the last undamped one could be 0.1 long, a hundred steps before.
+    assert np.mean(np.asarray(in_a_corner.stationarity)[settled] < 1e-5) >= 0.8
+    target = robot.frame_pose(robot.sample(jax.random.key(5), (COUNT,)), tip).translation()
+
+    def seen(q: Any) -> jax.Array:
+        away = robot.frame_pose(q, tip).inverse().apply(SEEN)
+        return away / jnp.linalg.norm(away, axis=-1, keepdims=True)
+
+    for i in settled:
+        q = np.asarray(in_a_corner.q[i])
+        gradient = slope(
+            lambda q, i=i: 0.5 * jnp.sum((robot.frame_pose(q, tip).translation() - target[i]) ** 2, -1), robot, q
+        )
+        heights = slope(lambda q: robot.frame_pose(q, tip).translation() @ CORNER.T, robot, q)
+        on_it = np.asarray(robot.frame_pose(q, tip).translation()) @ CORNER.T > np.asarray(OFFSETS) - 1e-8
+        outward = np.concatenate([heights[on_it], bounds_at(robot, q)])
+        assert out_of_balance(np.ravel(gradient), slope(seen, robot, q), outward) < 1e-5

@@ -18,8 +18,8 @@ from jax import lax
 from jaxik.evaluation import Prepared, curvature, errors, evaluate, met, reached, rows
 from jaxik.limits.box import Box, bends, to_box
 from jaxik.linalg import largest, solve_positive
-from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
-from jaxik.solvers.needs import Needs, left_free, needs_of, pressed, restored_by, solve_within
+from jaxik.solvers.measure import NOISE, limits_at, not_held, step_scale
+from jaxik.solvers.needs import Needs, left_free, needs_of, pressed, rank_threshold, restored_by, solve_within
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # A step that fails is tried again with at least this damping, relative to the largest entry of the Hessian.
@@ -37,6 +37,8 @@ PASSES = 4
 FAR = 1e-6
 # A level whose gradient is below this share of what its residual could give is as good as it gets, but not fulfilled.
 OUT_OF_REACH = 1e-3
+# Levels above are restored where no more than this share of what they are off is left.
+KEPT = 1e-3
 
 
 class Point(NamedTuple):
@@ -52,6 +54,8 @@ class Point(NamedTuple):
       tight: the same, but for the coordinates that the level presses against their bound: where its steps begin. Held
         by the first step that would cross it instead, a joint could stay at a bound that the level pulls it from.
       restore (n,): the step that restores the levels above.
+      keeps (): whether it leaves the coordinates of `tight` where they are. Let go, they would come back from their
+        bound, by little each time that the level presses them against it.
       slope (): norm of the level's gradient along what they leave free.
       met: whether the tasks of the levels above meet their tolerances.
     """
@@ -66,6 +70,7 @@ class Point(NamedTuple):
     needs: Needs
     tight: Needs
     restore: jax.Array
+    keeps: jax.Array
     slope: jax.Array
     met: jax.Array
 
@@ -85,6 +90,7 @@ class State(NamedTuple):
         last one its length; both in units of step.
       restorations (): steps since `best`.
       size (): largest entry of the last undamped step [rad or m].
+      last (): whether the next step is the last, undamped and free of charge, as of `levenberg_marquardt.newton`.
       stationary, ended (), iterations (), spent: as of `levenberg_marquardt.State`.
     """
 
@@ -96,6 +102,7 @@ class State(NamedTuple):
     length: jax.Array
     restorations: jax.Array
     size: jax.Array
+    last: jax.Array
     stationary: jax.Array
     ended: jax.Array
     iterations: jax.Array
@@ -119,12 +126,13 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
         needs=nothing,
         tight=nothing,
         restore=flat[0],
+        keeps=no,
         slope=zero,
         met=no,
     )
-    damping = jnp.asarray(least_damping(dtype), dtype)
+    damping = jnp.asarray(rank_threshold(dtype), dtype)
     unknown = jnp.full((), jnp.inf, dtype)
-    return State(point, point, no, damping, zero + 1, zero, none, unknown, no, no, iterations, spent)
+    return State(point, point, no, damping, zero + 1, zero, none, unknown, no, no, no, iterations, spent)
 
 
 def step(prepared: Prepared, state: State, options: SolveOptions, level: int) -> State:
@@ -135,9 +143,10 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     before = jnp.max(jnp.abs(best.restore))
     # Steps that only restore: after one along the level, before the first one, and, free of charge, after the last.
     late = (state.iterations >= options.max_steps) & ~first
-    restoring = (state.restorations > 0) | late | ((state.length == 0) & (before > FAR))
+    restoring = ((state.restorations > 0) | late | ((state.length == 0) & (before > FAR))) & ~state.last
     limits, scale = limits_at(prepared, state.base.q), step_scale(prepared)
-    proposed = _proposed(state.base, limits, scale, state.damping, state.radius, restoring)
+    used = jnp.where(state.last, rank_threshold(dtype), state.damping)
+    proposed = _proposed(state.base, limits, scale, used, state.radius, restoring)
     length = jnp.where(restoring & ~late, state.length, jnp.max(jnp.abs(proposed.along)))
     trial = _evaluate(prepared, reached(prepared, state.base.q, limits, scale * proposed.move), level)
 
@@ -151,15 +160,17 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     flatter = (_unsettled(trial) < _unsettled(best)) & (trial.merit <= best.merit + blur)
     # Where restoring is most of the step, the merit of the point before it says little.
     accepted = finite & (first | (restored & (lower | (unseen & flatter) | (before > length))))
+    # Nothing restores what the last step leaves.
+    accepted = accepted & (~state.last | (left <= tolerance))
     again = finite & ~first & ~restored & (state.restorations < RESTORING_STEPS)
     rejected = ~accepted & ~again
 
-    undamped, exhausted = state.damping < DAMPING, state.damping >= 1
+    undamped, exhausted = used < DAMPING, used >= 1
     judged = ~first & ~restoring & proposed.convex
     blocked = (proposed.size > tolerance) & jnp.all(proposed.move == 0)
     failed = rejected & ~blocked & (unseen & ~proposed.cut & (undamped | exhausted) | (length <= tolerance))
     failed = failed & (before <= 10 * tolerance)
-    stationary = judged & ((undamped & (proposed.size <= tolerance)) | failed)
+    stationary = (judged & ((undamped & (proposed.size <= tolerance)) | failed)) | (state.last & state.stationary)
     good = accepted & (best.merit - trial.merit > GOOD_RATIO * proposed.predicted)
     worse = rejected & ~proposed.convex
     damping = jnp.where(
@@ -169,21 +180,24 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
         good, jnp.maximum(state.radius, 2 * length), jnp.where(rejected & (length > 0), SHORTER * length, state.radius)
     )
     best = _where(accepted, trial, best)
-    iterations = state.iterations + jnp.where(first | late, 0, 1).astype(jnp.int32)
+    iterations = state.iterations + jnp.where(first | late | state.last, 0, 1).astype(jnp.int32)
     settled = jnp.max(jnp.abs(best.restore)) <= tolerance
+    over = stationary | ((iterations >= options.max_steps) & settled)
+    last = over & ~(judged & undamped) & ~state.last & ~first
     return State(
         best=best,
-        base=_where(again, trial, best),
+        base=_where(again & ~state.last, trial, best),
         required=jnp.where(first, trial.met, state.required),
-        damping=jnp.where(first, state.damping, jnp.clip(damping, least_damping(dtype), MAX_DAMPING)),
+        damping=jnp.where(first, state.damping, jnp.clip(damping, rank_threshold(dtype), MAX_DAMPING)),
         radius=jnp.where(first, state.radius, radius),
         length=length,
         restorations=jnp.where(again, state.restorations + 1, 0),
         size=jnp.where(judged & undamped, proposed.size, state.size),
+        last=last,
         stationary=stationary,
-        ended=stationary
+        ended=(over & ~last)
+        | state.last
         | (first & ~accepted)
-        | ((iterations >= options.max_steps) & settled)
         # What was restored late, from the best point, did not come near: it would not the next time.
         | (late & rejected & (state.length == 0)),
         iterations=iterations,
@@ -239,6 +253,12 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     # Coordinates that the level itself presses against a bound balance it there, and not the levels above.
     free = needs.free & not_held(limits, left_free(needs) @ pulled)
     tight = needs_of(hessians[:level], free)
+    kept = restored_by(tight, gradients[:level], hessians[:level])
+    above = list(zip(gradients[:level], hessians[:level], strict=True))
+    keeps = jnp.all(
+        jnp.stack([_left_over(needs, *own, kept) <= KEPT * _left_over(needs, *own, 0 * kept) for own in above])
+    )
+    restore = jnp.where(keeps, kept, restore)
     total = models[level].residual @ models[level].jacobian / units[level]
     for j in reversed(range(level)):
         balance = -solve_within(tight, j, pulled)
@@ -262,9 +282,15 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
         needs=needs,
         tight=tight,
         restore=restore,
+        keeps=keeps,
         slope=jnp.sqrt(jnp.sum(reduced * reduced)),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
+
+
+def _left_over(needs: Needs, gradient: jax.Array, hessian: jax.Array, move: jax.Array) -> jax.Array:
+    """How far a level is from stationary () after a move (n,), on its free coordinates."""
+    return jnp.max(jnp.abs(jnp.where(needs.free, gradient + hessian @ move, 0)))
 
 
 class Proposal(NamedTuple):
@@ -329,8 +355,10 @@ def _proposed(
         return needs, restore, jnp.where(more, turn + 1, PASSES), along, bent, jnp.sum(slope * along), convex
 
     zero = jnp.zeros_like(point.cost)
-    needs = _where(restoring, point.needs, point.tight)
-    restore = jnp.where(restoring, point.restore, restored_by(needs, gradients[:level], hessians[:level]))
+    loose = restoring & ~point.keeps
+    needs = _where(loose, point.needs, point.tight)
+    kept = point.keeps | restoring
+    restore = lax.cond(kept, lambda: point.restore, lambda: restored_by(needs, gradients[:level], hessians[:level]))
     carry = needs, restore, jnp.zeros((), jnp.int32), jnp.zeros_like(scale), zero, zero, jnp.ones((), bool)
     _, restore, _, along, bent, sloping, convex = lax.while_loop(lambda found: found[2] < PASSES, again, carry)
     restore = jnp.clip(restore, lower, upper)

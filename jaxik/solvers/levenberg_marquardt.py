@@ -153,8 +153,14 @@ def gauss_newton(prepared: Prepared, state: State, options: SolveOptions, level:
 
 
 def newton(prepared: Prepared, state: State, options: SolveOptions, level: Level) -> State:
-    """One step on the exact Hessian; ends where it is stationary, tolerances met or not."""
-    first, damping = jnp.isinf(state.cost), state.damping
+    """One step on the exact Hessian; ends where it is stationary, tolerances met or not.
+
+    The last step is undamped, and free of charge where the one before it was not: its size tells how far there is to
+    go, and that of an earlier one could be 0.1 where 1e-10 is left.
+    """
+    first = jnp.isinf(state.cost)
+    last = (state.stationary | (state.iterations >= options.max_steps)) & ~first
+    damping = jnp.where(last, least_damping(state.cost.dtype), state.damping)
     limits = limits_at(prepared, state.q)
     proposed = _newton_step(prepared, state.model, limits, damping)
     trial = _try(_curves, prepared, state, limits, proposed, level)
@@ -172,15 +178,17 @@ def newton(prepared: Prepared, state: State, options: SolveOptions, level: Level
     undamped, exhausted = damping < NEWTON_DAMPING, (damping >= 1) & ~accepted
     stationary = proposed.convex & ((undamped & small) | ((undamped | exhausted) & unseen & ~accepted))
     # Of residuals near zero, rounding is a larger share than of the cost.
-    stationary = (stationary | (exhausted & state.met)) & ~first
+    stationary = (stationary | (exhausted & state.met) | (last & state.stationary)) & ~first
     good = accepted & (state.cost - trial.cost > GOOD_RATIO * proposed.predicted)
     damping = jnp.where(
         good, SHRINK[0] * damping, jnp.where(accepted, damping, jnp.maximum(10 * damping, NEWTON_DAMPING))
     )
     moved = _moved(prepared, state, options, accepted, trial, proposed, damping, level)
     size = jnp.where(undamped, moved.size, state.size)
-    ended = stationary | (moved.iterations >= options.max_steps) | (first & ~accepted)
-    return moved._replace(stationary=stationary, ended=ended, size=size)
+    iterations = jnp.where(last, state.iterations, moved.iterations)
+    over = (stationary | (iterations >= options.max_steps)) & undamped & ~first
+    ended = over | last | (first & ~accepted)
+    return moved._replace(stationary=stationary, ended=ended, size=size, iterations=iterations)
 
 
 def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step, level: Level) -> Trial:
