@@ -17,7 +17,7 @@ from jaxik.status import Status
 LEFT = 0.9
 # In float32 and float64: what a displacement, in units of the largest demand, costs beside the share, and how near to 1
 # a share is all of it. Joints that move a frame a little move a thousandfold, squared, of what it has to.
-COST, ALL = (1e-6, 1e-10), (1e-2, 1e-5)
+COST, ALL = (1e-6, 1e-10), (1e-3, 1e-5)
 
 
 def share_of_demands(box: Bounds, rows: Rows | None, held: Rows | None) -> jax.Array:
