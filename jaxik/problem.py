@@ -19,6 +19,7 @@ from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
 from jaxik.tasks.base import Task
+from jaxik.tasks.closures import traced_closure
 from jaxik.tasks.equality import EqualityConstraintTask
 from jaxik.tasks.held import Held
 from jaxik.tasks.objective import cast
@@ -86,6 +87,12 @@ class Problem:
 def _check(kind: str, name: str, task: Task | VelocityTask | Limit, robot: Robot) -> None:
     if not isinstance(task, Limit) and task.priority < 0 and not isinstance(task, Held):
         raise JaxikError(f"{kind} {name!r}: priority is 0, the highest, or more, not {task.priority}")
+    closed = traced_closure(type(task))
+    if closed is not None:
+        raise JaxikError(
+            f"{kind} {name!r}: {type(task).__name__} closes over the traced value {closed!r}, which would be neither "
+            f"batched nor differentiated: make it a field, `{closed}: Any = jaxik.leaf(rank)`, and hand it over"
+        )
     try:
         task.check(robot)
     except JaxikError as error:

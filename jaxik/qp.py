@@ -38,8 +38,8 @@ def qp(
     redundant and contradictory rows, flat H.
 
     Args:
-      H (*batch, n, n): positive semidefinite; its symmetric part counts. Where it is not, the status is DIVERGED if that
-        shows in the directions that bounds and rows leave free, and else the answer is a point that satisfies the KKT
+      H (*batch, n, n): positive semidefinite; its symmetric part counts. Where it is not, the status is
+        DIVERGED if that shows in the directions that bounds and rows leave free, and else `x` satisfies the KKT
         conditions.
       c (*batch, n): its dtype and that of H decide in which precision everything is computed.
       lower, upper (*batch, n), or numbers: bounds, infinite or None for none.

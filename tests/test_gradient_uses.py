@@ -214,6 +214,29 @@ def test_a_joint_a_rounding_from_its_bound_that_nothing_presses_is_a_kink() -> N
     np.testing.assert_array_equal(solution.derivative, jaxik.Derivative.KINK)
 
 
+@pytest.mark.parametrize("kind", ["method", "property"])
+def test_a_task_that_closes_over_a_traced_value_is_refused(kind: str) -> None:
+    """Its derivative would be zero without a word."""
+
+    def written(aim: Any) -> Problem:
+        @jaxik.pytree
+        class Reach(jaxik.Task):
+            cost: Any = jaxik.leaf(0, default=1.0)
+
+            @property
+            def aim(self) -> Any:
+                return aim if kind == "property" else 0.1
+
+            def residual(self, robot: Any, kin: Any) -> Any:
+                return kin.q - (self.aim if kind == "property" else aim)
+
+        return Problem(ROBOT, {"reach": Reach()})
+
+    assert jaxik.solve(written(0.2)).converged  # what is known is a constant
+    with pytest.raises(JaxikError, match=r"task 'reach': Reach closes over the traced value 'aim'.*jaxik.leaf"):
+        jax.grad(lambda aim: jnp.sum(jaxik.solve(written(aim)).q))(0.2)
+
+
 def test_a_program_that_is_not_finite_has_no_derivative() -> None:
     box = {"lower": -np.ones(2), "upper": np.ones(2)}
     slope = jax.grad(lambda c: jnp.sum(jaxik.qp(np.eye(2), c, **box).x))(jnp.asarray([[0.1, 0.2], [jnp.nan, 0.3]]))
