@@ -11,7 +11,7 @@ from jaxik import kinematics
 from jaxik.coordinates import Coordinates, coordinates, follow, narrowed
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, from_box
-from jaxik.manifold import clamp, integrate
+from jaxik.manifold import arrived, clamp, integrate
 from jaxik.problem import Level, Problem, constants_of, levels, limited
 from jaxik.pytree import leaf, pytree, static
 from jaxik.robot.model import Robot
@@ -100,7 +100,7 @@ def reached(prepared: Prepared, q: jax.Array, limits: Box, displacement: jax.Arr
     """The configuration (nq,) that a displacement of the box's coordinates leads to, inside the limits."""
     robot, moving = prepared.robot, prepared.moving
     tangent = from_box(moving, limits, displacement)
-    return follow(robot, moving, clamp(robot, integrate(robot.topology, q, tangent)))
+    return follow(robot, moving, arrived(robot, q, integrate(robot.topology, q, tangent)))
 
 
 def placed(prepared: Prepared, q: jax.Array) -> jax.Array:

@@ -5,11 +5,8 @@ import jax.numpy as jnp
 
 from jaxik import lie
 from jaxik.linalg import arrange, with_rows
-from jaxik.manifold import integrate
+from jaxik.manifold import ARRIVED, integrate
 from jaxik.robot.model import Robot
-
-# A coordinate this many roundings from its limit is on it.
-LANDED = 4
 
 
 def landed(
@@ -27,7 +24,7 @@ def landed(
     least, most, at = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints), arrange(q, places)
     reached = integrate(topology, q, displacement)
     there = arrange(reached, places)
-    near = LANDED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(at), jnp.abs(there))
+    near = ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(at), jnp.abs(there))
     there = jnp.where(jnp.abs(there - least) <= near, least, jnp.where(jnp.abs(there - most) <= near, most, there))
     there = jnp.clip(there, jnp.minimum(least, at), jnp.maximum(most, at))
     reached = with_rows(reached, places, there)
@@ -36,7 +33,7 @@ def landed(
         before, after = (lie.normalized(x[place : place + 4]) for x in (q, reached))
         # Roundings outside is at the limit: else each step may add its own, and a thousand steps drift.
         limit, held = robot.limit_upper[j], jnp.linalg.norm(lie.log_of_either_sign(before))
-        widest = jnp.where(held - limit <= LANDED * jnp.finfo(q.dtype).eps * jnp.maximum(held, 1), limit, held)
+        widest = jnp.where(held - limit <= ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(held, 1), limit, held)
         rotation = lie.log_of_either_sign(after)
         angle = jnp.linalg.norm(rotation)
         beyond = angle > widest

@@ -5,6 +5,7 @@ A tangent has nv entries in MuJoCo's convention: a free joint's are the world li
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
@@ -18,6 +19,9 @@ from jaxik.trigonometry import first_quadrant
 
 if TYPE_CHECKING:
     from jaxik.robot.model import Robot
+
+# A coordinate this many roundings from its limit has arrived there.
+ARRIVED = 4
 
 
 def quaternion_places(topology: Topology) -> list[tuple[int, int]]:
@@ -119,10 +123,32 @@ def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:
 
 def clamp(robot: Robot, q: jax.Array) -> jax.Array:
     """The nearest configuration (nq,) inside the limits; quaternions come out normalised."""
+    return _clamp(robot, q, lambda x, lower, upper: jnp.clip(x, lower, upper))
+
+
+def arrived(robot: Robot, before: jax.Array, q: jax.Array) -> jax.Array:
+    """The same for a configuration (nq,) that a displacement from another one (nq,) led to.
+
+    A hinge or slide that goes as far as its limit is on it then: the sum of a number and what is left to the limit may
+    be a rounding short of that, where nothing would hold it.
+    """
+
+    def onto(x: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
+        near = arrange(ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(before), jnp.abs(q)), _places(robot))
+        return jnp.where(x <= lower + near, lower, jnp.where(x >= upper - near, upper, x))
+
+    return _clamp(robot, q, onto)
+
+
+def _places(robot: Robot) -> list[int]:
+    return [robot.topology.joints[j].q_index for j in robot.topology.scalar_joints]
+
+
+def _clamp(robot: Robot, q: jax.Array, inside: Callable[..., jax.Array]) -> jax.Array:
     topology = robot.topology
     joints = list(topology.scalar_joints)
-    in_q = [topology.joints[j].q_index for j in joints]
-    parts = [jnp.clip(arrange(q, in_q), arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints))]
+    in_q = _places(robot)
+    parts = [inside(arrange(q, in_q), arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints))]
     stored = list(in_q)
     for j in topology.ball_joints:
         start = topology.joints[j].q_index

@@ -35,11 +35,13 @@ def moved_along(case: Case, dtype: Any, options: SolveOptions | None) -> Callabl
         for x, key, floats in zip(leaves, keys, moves, strict=True)
     ]
 
+    # From there: from afar, programs that round differently may find different minima.
+    solution = jaxik.solve(case.problem(case.arguments), case.start, options=PATIENT).q.astype(dtype)
+
     def number(t: Any) -> jax.Array:
         new = [x if d is None else jnp.asarray(x, dtype) + t * d for x, d in zip(leaves, along, strict=True)]
         arguments = jax.tree.unflatten(treedef, new)
-        q0 = jnp.asarray(arguments.get("q0", case.start), dtype)
-        q = jaxik.solve(case.problem(arguments), q0, options=options).q
+        q = jaxik.solve(case.problem(arguments), solution, options=options).q
         return jnp.sum(jnp.sin(q) * jnp.arange(1, q.size + 1, dtype=dtype).reshape(q.shape)) / q.size
 
     return number
