@@ -8,7 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.robot.topology import Topology
-from jaxik.status import Status
+from jaxik.status import Derivative, Status
 from jaxik.tasks.parts import parts
 
 if TYPE_CHECKING:
@@ -20,7 +20,9 @@ SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
 def describe(solution: "Solution") -> str:
     """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""
     name = solution.topology.name
-    leaves = jax.tree.leaves((solution.q, solution.status, solution.residuals, solution.iterations, solution.starts))
+    leaves = jax.tree.leaves(
+        (solution.q, solution.status, solution.residuals, solution.iterations, solution.starts, solution.derivative)
+    )
     if not all(isinstance(x, np.ndarray | np.generic | jax.Array) and not isinstance(x, Tracer) for x in leaves):
         return f"Solution({name}, traced, batch {np.shape(solution.status)})"
     status = np.asarray(solution.status)
@@ -38,7 +40,7 @@ def describe(solution: "Solution") -> str:
     )
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
-        f"{tried}residuals ({', '.join(SHARES)}): {residuals or 'none'})"
+        f"{tried}residuals ({', '.join(SHARES)}): {residuals or 'none'}{_differentiated(solution)})"
     )
 
 
@@ -47,8 +49,19 @@ def _of_one(solution: "Solution", status: Status) -> str:
     tried = f" from {int(solution.starts)} starts" if int(solution.starts) > 1 else ""
     return (
         f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
-        f"q {_by_joint(solution.topology, np.asarray(solution.q))}; residuals: {residuals or 'none'})"
+        f"q {_by_joint(solution.topology, np.asarray(solution.q))}; "
+        f"residuals: {residuals or 'none'}{_differentiated(solution)})"
     )
+
+
+def _differentiated(solution: "Solution") -> str:
+    """How many derivatives are worth what, where the call was differentiated."""
+    if solution.derivative is None or np.all(np.asarray(solution.derivative) == Derivative.UNASKED):
+        return ""
+    kinds = np.asarray(solution.derivative)
+    if not kinds.ndim:
+        return f"; derivative {Derivative(int(kinds)).name}"
+    return "; derivatives: " + ", ".join(f"{np.sum(kinds == k)} {k.name}" for k in Derivative if np.any(kinds == k))
 
 
 def _norms(solution: "Solution") -> list[tuple[str, np.ndarray, str]]:

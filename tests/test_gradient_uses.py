@@ -115,6 +115,20 @@ def test_the_iteration_is_not_differentiated() -> None:
     assert loops(jax.make_jaxpr(jax.value_and_grad(loss))(aim, rest).jaxpr) == there > 0
 
 
+def test_a_gradient_of_a_thousand_steps_is_the_program_of_ten() -> None:
+    """And so takes the same memory."""
+    aim, rest = places()
+
+    @jax.jit
+    @jax.grad
+    def slope(aim: Any, most: Any) -> jax.Array:
+        return jnp.sum(jaxik.solve(problem(aim, rest), options=SolveOptions(max_steps=most)).q)
+
+    few, many = slope(aim, 10), slope(aim, 1000)
+    assert slope._cache_size() == 1
+    np.testing.assert_allclose(few, many, atol=1e-9)
+
+
 def test_all_of_a_result_is_pulled_back_and_counts_have_no_tangents() -> None:
     aim, rest = places()
     solution, pull = jax.vjp(lambda aim: jaxik.solve(problem(aim, rest)), aim)

@@ -1,5 +1,6 @@
 """Solutions print as something a person can read."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -54,6 +55,15 @@ def test_one_solution_gives_its_joints_by_name() -> None:
     assert said.startswith("Solution(mixed: TIMEOUT after 100 iterations; q free (0 0 0.5 1 0 0 0), ball (1 0 0 0), ")
     assert "slide 0 m, hinge 0 rad" in said and said.endswith("residuals: none)")
     assert "\n" not in said
+
+
+def test_what_was_differentiated_says_what_its_derivatives_are_worth() -> None:
+    kinds = jnp.asarray([jaxik.Derivative.EXACT] * 3 + [jaxik.Derivative.KINK], jnp.int32)
+    many = dataclasses.replace(batch(), derivative=jnp.tile(kinds, (5, 1)))
+    assert repr(many).endswith("5 m; derivatives: 15 EXACT, 5 KINK)")
+    one = dataclasses.replace(solution([0.1, 0.2], 0, 9, {}, PLANAR), derivative=kinds[3])
+    assert repr(one).endswith("residuals: none; derivative KINK)")
+    assert "derivative" not in repr(dataclasses.replace(one, derivative=jnp.int32(jaxik.Derivative.UNASKED)))
 
 
 @pytest.mark.parametrize(
