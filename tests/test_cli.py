@@ -62,9 +62,13 @@ def test_output_holds_what_solve_returns(jaxik_run: Any, folder: Path) -> None:
     options = jaxik.SolveOptions(max_steps=30)
     expected = jaxik.solve(jaxik.Problem(robot, {"tip": task}), robot.keyframe("folded"), options=options)
     with np.load(folder / "o.npz") as found:
-        for name in ("q", "status", "iterations", "cost", "stationarity"):
+        for name in ("status", "iterations"):
             np.testing.assert_array_equal(found[name], getattr(expected, name), err_msg=name)
-        np.testing.assert_array_equal(found["residuals/tip/position"], expected.residuals["tip"]["position"])
+        # Another program, which may round otherwise.
+        for name in ("q", "cost", "stationarity"):
+            np.testing.assert_allclose(found[name], getattr(expected, name), rtol=0, atol=1e-11, err_msg=name)
+        position = expected.residuals["tip"]["position"]
+        np.testing.assert_allclose(found["residuals/tip/position"], position, rtol=0, atol=1e-11)
         np.testing.assert_array_equal(found["targets/tip/position"], target.translation())
         np.testing.assert_array_equal(found["targets/tip/quaternion"], target.rotation().wxyz)
         np.testing.assert_array_equal(found["start"], robot.keyframe("folded"))
