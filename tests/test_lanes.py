@@ -82,6 +82,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "clamp, scalar bounds": lambda x, y: lax.clamp(-0.5, x, 0.5) + lax.clamp(lax.stop_gradient(y[0]) - 1, x, 1.0),
     "matrix product": lambda x, y: (x @ x.T, x @ y, y @ y),
     "long contraction": lambda x, y: jnp.tile(y, 5) @ jnp.tile(x[0], 5),
+    **{
+        f"contraction of {n} terms": lambda x, y, n=n: jnp.resize(y, (3, n)) @ jnp.resize(x[0] + y[0], (n, 2))
+        for n in range(1, 12)
+    },
     "empty contraction": lambda x, y: x[:, :0] @ y[:0],
     "batched contraction": lambda x, y: jnp.einsum("bij,bjk->bik", x.reshape(3, 2, 2), x.reshape(3, 2, 2) + y[0]),
     "several contractions": lambda x, y: jnp.einsum("abc,bcd->ad", x.reshape(3, 2, 2), jnp.ones((2, 2, 4)) * y),
