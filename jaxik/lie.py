@@ -3,6 +3,7 @@
 Every function is finite, with finite first derivatives, at zero rotation and at 180 degrees, in float32 and float64.
 """
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -10,16 +11,20 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
+from jaxik.linalg import kept
 from jaxik.trigonometry import first_quadrant, sine_cosine
 
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
 SERIES_ANGLE_SQUARED = 0.25
 # MuJoCo's mjMINVAL: what is shorter is not normalised.
 MINIMUM_NORM = 1e-15
-# |B_2n| / (2n)!: Taylor coefficients of (1 - (x/2) cot(x/2)) / x^2 in x^2.
-INVERSE_JACOBIAN_SERIES = (
-    1 / 12, 1 / 720, 1 / 30240, 1 / 1209600, 1 / 47900160, 691 / 1307674368000, 1 / 74724249600
-)  # fmt: skip
+# |B_2n| / (2n)!: Taylor coefficients of (1 - (x/2) cot(x/2)) / x^2 in x^2, highest first; then those of its first two
+# derivatives by x^2.
+INVERSE_JACOBIAN_SERIES = [
+    (1 / 74724249600, 691 / 1307674368000, 1 / 47900160, 1 / 1209600, 1 / 30240, 1 / 720, 1 / 12)
+]  # fmt: skip
+for _ in range(2):
+    INVERSE_JACOBIAN_SERIES.append(tuple(np.polyder(INVERSE_JACOBIAN_SERIES[-1]).tolist()))
 
 
 # d/dw_i of skew(w). Sums with constants run along the lanes; stacking nine scalars makes every entry of the result ask
@@ -147,11 +152,10 @@ def log_quaternion(q: jax.Array) -> jax.Array:
     """Rotation vector (3,) [rad] of a unit quaternion (4,) wxyz with w >= 0."""
     w, v = q[0], q[1:]
     square = jnp.sum(v * v)
-    # 2 asin(s)/s = 2 + s^2/3 has a relative error of 3 s^4/40: below 1e-17 from s^2 = 1e-8 on, in float64.
+    # asin(s)/s = 1 + s^2/6 has a relative error of 3 s^4/40: below 1e-17 from s^2 = 1e-8 on, in float64.
     small = square < 1e-8
-    inverse = jax.lax.rsqrt(jnp.where(small, 1.0, square))
-    sine = inverse * square
-    return v * jnp.where(small, 2 + square / 3, 2 * first_quadrant(sine, w) * inverse)
+    sine = jnp.sqrt(jnp.where(small, 1.0, square))
+    return v / jnp.where(small, 0.5 - square / 12, sine / (2 * first_quadrant(sine, w)))
 
 
 def log_of_either_sign(q: jax.Array) -> jax.Array:
@@ -202,15 +206,10 @@ def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
 
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """`log_with_coefficients` of a unit quaternion (4,) wxyz with w >= 0."""
-    w = log_quaternion(q)
+    w = kept(log_quaternion(q))
     square = jnp.sum(w * w)
     small = square < SERIES_ANGLE_SQUARED
-    series = [jnp.zeros_like(square)] * 3
-    for i in reversed(range(len(INVERSE_JACOBIAN_SERIES))):
-        c = INVERSE_JACOBIAN_SERIES[i]
-        series[0] = series[0] * square + c
-        series[1] = series[1] * square + i * c if i > 0 else series[1]
-        series[2] = series[2] * square + i * (i - 1) * c if i > 1 else series[2]
+    near = [functools.reduce(lambda total, c: total * square + c, terms) for terms in INVERSE_JACOBIAN_SERIES]
     s = jnp.where(small, 1.0, square)
     sine2 = jnp.where(small, 1.0, jnp.sum(q[1:] * q[1:]))
     cosine, x = q[0], jnp.sqrt(s)
@@ -222,7 +221,8 @@ def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array
     k = (1 - a) / s
     k1 = -(a1 + k) / s
     k2 = -(a2 + 2 * k1) / s
-    return w, jnp.where(small, series[0], k), jnp.where(small, series[1], k1), jnp.where(small, series[2], k2)
+    k, k1, k2 = (jnp.where(small, series, far) for series, far in zip(near, (k, k1, k2), strict=True))
+    return w, kept(k), kept(k1), k2
 
 
 def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
@@ -265,11 +265,11 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
       twist (6,), A (3, 3), B (3, 3).
     """
     w, k, slope, _ = log_with_coefficients(error.rotation)
-    d = error.position
+    d = kept(error.position)
     eye = jnp.eye(3, dtype=w.dtype)
     a = _left_jacobian(w, k)
     wd = cross(w, d)
-    wwd = cross(w, wd)
+    wwd = jnp.sum(w * d) * w - jnp.sum(w * w) * d
     # d/dw of -(w x d)/2 + k (w (w.d) - d (w.w))
     change = (
         skew(d) / 2

@@ -13,6 +13,10 @@ NOTHING = -1
 # More contiguous runs than this are left to one gather: each run is a slice and an operand of a concatenation.
 MAX_RUNS = 24
 
+# Matrices up to this size are factored column by column, each written out.
+WRITTEN_OUT = 24
+# So many columns, at most, are taken off the rest together.
+BLOCK = 8
 # So many columns, at most, are eliminated before the rows and columns that are done are left alone.
 PANEL = 14
 
@@ -74,6 +78,46 @@ def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.
     return x, smallest
 
 
+def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The same in a third of the time, for what is solved in every step, by L D L' with every column written out.
+
+    On 128 lanes 2.1 us not 4.2 for 6 columns, 11 not 40 for 12, 66 not 194 for 24. Compiling that takes 0.3, 0.8 and
+    1.8 s, as a loop over columns 0.2 to 0.4: so larger matrices stay with the loop.
+    """
+    if matrix.shape[0] > WRITTEN_OUT:
+        return solve_positive(matrix, right)
+    left = jnp.concatenate([matrix, right[None]])
+    width = -(-left.shape[1] // -(-left.shape[1] // BLOCK))
+    blocks, pivots = [], []
+    while left.shape[1]:
+        columns: list[jax.Array] = []
+        diagonal: list[jax.Array] = []
+        for j in range(min(width, left.shape[1])):
+            column = left[j:, j]
+            for i, before in enumerate(columns):
+                column = column - (diagonal[i] * before[j - i]) * before[j - i :]
+            diagonal.append(column[0])
+            columns.append(divided(column, column[0]))
+        blocks.append(columns)
+        pivots += diagonal
+        done = len(columns)
+        left = left[done:, done:]
+        if left.shape[1]:
+            below = jnp.stack([column[done - j :] for j, column in enumerate(columns)], axis=1)
+            left = left - below @ (below[:-1] * jnp.stack(diagonal)).T
+    later = jnp.zeros(0, matrix.dtype)
+    for columns in reversed(blocks):
+        done, own = len(columns), list[jax.Array]()
+        for j in reversed(range(done)):
+            column = columns[j]
+            entry = column[-1] - column[done - j : -1] @ later
+            for i, known in enumerate(reversed(own)):
+                entry = entry - column[1 + i] * known
+            own.append(kept(entry))
+        later = jnp.concatenate([jnp.stack(own[::-1]), later])
+    return later, functools.reduce(jnp.minimum, pivots)
+
+
 def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """The rows (n, k) after elimination of their first columns from all others, and the smallest pivot."""
     place = jnp.arange(rows.shape[0])
@@ -98,6 +142,25 @@ def computed_once(condition: jax.Array) -> jax.Array:
     but what it deems expensive, as it does roots, it keeps.
     """
     return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
+
+
+@jax.custom_jvp
+def kept(x: jax.Array) -> jax.Array:
+    """The same numbers, behind a division, which XLA does not compute again either."""
+    return divided(x, jnp.ones((), x.dtype))
+
+
+@kept.defjvp
+def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+    return kept(*primals), tangents[0]
+
+
+def divided(x: jax.Array, unit: jax.Array) -> jax.Array:
+    """`x / unit` for a number that is the same for all entries, computed once.
+
+    XLA would multiply by its inverse, and do so again in each consumer; so every entry is given a divisor of its own.
+    """
+    return x / (unit + 0 * x)
 
 
 def largest(diagonal: jax.Array) -> jax.Array:

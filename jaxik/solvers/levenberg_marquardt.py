@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxik.evaluation import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, reached, rows
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, bends, to_box
-from jaxik.linalg import computed_once, largest, solve_positive
+from jaxik.linalg import computed_once, largest, solve_positive, solve_small_positive
 from jaxik.problem import Level
 from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
@@ -290,6 +290,7 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
       minimise: free, fixed (n,) -> minimum over the free coordinates with the others displaced by `fixed`, None where
         they are not, and pivot.
     """
+    free = computed_once(free)
     first, pivot = minimise(free, None)
     inside = jnp.clip(first, limits.lower, limits.upper)
     crossing = free & (inside != first)
@@ -305,7 +306,7 @@ def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: An
 
     def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         left = residual if fixed is None else residual + jacobian @ fixed
-        return _damped_least_squares(jacobian, jnp.where(computed_once(free), scale, 0), left, damping)
+        return _damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping)
 
     displacement, _ = _in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement
@@ -323,11 +324,11 @@ def _damped_least_squares(
         # times less work. J' without scale is one copy for both passes.
         square = scale * scale
         gram = (jacobian * square) @ jacobian.T
-        dual, pivot = solve_positive(gram + damping * jnp.eye(rows, dtype=residual.dtype), residual)
+        dual, pivot = solve_small_positive(gram + damping * jnp.eye(rows, dtype=residual.dtype), residual)
         return -square * (dual @ jacobian), pivot
     scaled = jacobian * scale
     gram = scaled.T @ scaled + damping * jnp.eye(columns, dtype=residual.dtype)
-    inner, pivot = solve_positive(gram, -residual @ scaled)
+    inner, pivot = solve_small_positive(gram, -residual @ scaled)
     return scale * inner, pivot
 
 
