@@ -4,21 +4,24 @@ In the coordinates that a solver moves, with g the gradient of a level of tasks 
 g = 0 but for joints that their bounds hold, which move as the bounds do: H dx = -dg, with dg what the gradient changes
 by where the solution is. Of several levels each keeps its gradient zero along what those above it leave free, and the
 Hessian of the lowest is that of the Lagrangian, in which the levels above pull with the multipliers that balance it.
+Where the highest level is out of reach, it is not its residual that stays zero, but its gradient: that pulls, and what
+the pull bends is the third derivative of its cost along the multiplier.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.coordinates import carried
-from jaxik.evaluation import Prepared, Rows, curvature, distances, errors, evaluate, prepare, rows, wanted_of
+from jaxik.evaluation import Prepared, Rows, curvature, distances, errors, evaluate, held_by, prepare, rows, wanted_of
 from jaxik.implicit import Along, Sensitivity
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, bends, bounds_of, from_box, to_box
 from jaxik.linalg import NOTHING, arrange, inverse_within, largest
 from jaxik.manifold import clamp, integrate
+from jaxik.problem import Level
 from jaxik.solvers.levels import OUT_OF_REACH
 from jaxik.solvers.measure import limits_at, not_held
 from jaxik.solvers.needs import rank_threshold
@@ -38,6 +41,8 @@ class Condition(NamedTuple):
       hessians, inverses (k, n, n): of each level, the last one's of the Lagrangian; inverted along what the levels
         above and bounds leave free.
       pulls: for each level but the last, how its weighted residual (m,) pulls on the last one.
+      lost (), multiplier (n,): whether the highest level is out of reach, with others below it, and how its gradient
+        pulls then, in the place of its residual.
       low, high (n,): the coordinates that their lower and upper bounds hold.
       derivative (): of `Derivative`, int32.
     """
@@ -45,6 +50,8 @@ class Condition(NamedTuple):
     hessians: jax.Array
     inverses: jax.Array
     pulls: tuple[jax.Array, ...]
+    lost: jax.Array
+    multiplier: jax.Array
     low: jax.Array
     high: jax.Array
     derivative: jax.Array
@@ -61,8 +68,12 @@ class _Place(NamedTuple):
 
 
 def _place(prepared: Prepared, q: jax.Array) -> _Place:
-    kin, limits = evaluate(prepared, q), limits_at(prepared, q)
-    models = [rows(prepared, kin, names) for names in prepared.levels]
+    return _seen(prepared, q, limits_at(prepared, q), prepared.levels)
+
+
+def _seen(prepared: Prepared, q: jax.Array, limits: Box, levels: Sequence[Level]) -> _Place:
+    kin = evaluate(prepared, q)
+    models = [rows(prepared, kin, names) for names in levels]
     return _Place(prepared, kin, limits, models, [to_box(prepared.moving, limits, m.jacobian) for m in models])
 
 
@@ -105,13 +116,14 @@ class _Balance(NamedTuple):
       left (n, n): projector onto what they and the bounds leave free.
       inverses: of their Hessians, each along what those above it leave free.
       rank (): of all of them.
-      pulls: by what their weighted residuals (m,) pull.
+      multipliers, pulls: by what their gradients (n,) and weighted residuals (m,) pull.
       gradient (n,): of the last level and these pulls.
     """
 
     left: jax.Array
     inverses: list[jax.Array]
     rank: jax.Array
+    multipliers: tuple[jax.Array, ...]
     pulls: tuple[jax.Array, ...]
     gradient: jax.Array
 
@@ -125,12 +137,41 @@ def _balance(place: _Place, above: _Above, free: jax.Array) -> _Balance:
         )
         inverses.append(inverse)
         left, rank = left - space, rank + jnp.trace(space)
-    pulled, pulls = place.models[-1].residual @ place.boxed[-1], []
-    for j in reversed(range(len(inverses))):
-        balance = -inverses[j] @ pulled
-        pulled = pulled + above.hessians[j] @ balance
-        pulls.insert(0, place.boxed[j] @ balance)
-    return _Balance(left, inverses, rank, tuple(pulls), pulled)
+    pulled, multipliers = place.models[-1].residual @ place.boxed[-1], []
+    for inverse, hessian in zip(reversed(inverses), reversed(above.hessians), strict=True):
+        multipliers.insert(0, -inverse @ pulled)
+        pulled = pulled + hessian @ multipliers[0]
+    pulls = [jacobian @ multiplier for jacobian, multiplier in zip(place.boxed[:-1], multipliers, strict=True)]
+    return _Balance(left, inverses, rank, tuple(multipliers), tuple(pulls), pulled)
+
+
+def _may_be_lost(prepared: Prepared) -> bool:
+    """Whether the highest level of several may be out of reach: constraints are met, or there is no solution."""
+    return len(prepared.levels) > 1 and not held_by(prepared.problem)
+
+
+def _along(place: _Place, multiplier: jax.Array, function: Callable[[_Place], jax.Array]) -> jax.Array:
+    """How something of the highest level changes along a multiplier (n,), in axes that turn with their bodies."""
+    prepared, robot, moving = place.prepared, place.prepared.robot, place.prepared.moving
+
+    def moved(share: jax.Array) -> jax.Array:
+        tangent = from_box(moving, place.limits, share * multiplier)
+        q = carried(robot, moving, integrate(robot.topology, place.kin.q, tangent))
+        limits = limits_at(prepared, q)._replace(axes=place.limits.axes)
+        return function(_seen(prepared, q, limits, prepared.levels[:1]))
+
+    none = jnp.zeros((), multiplier.dtype)
+    return jax.jvp(moved, (none,), (none + 1,))[1]
+
+
+def _gradient(place: _Place) -> jax.Array:
+    """Of the highest level (n,)."""
+    return place.models[0].residual @ place.boxed[0]
+
+
+def _hessian(place: _Place) -> jax.Array:
+    """Of the highest level (n, n)."""
+    return place.boxed[0].T @ place.boxed[0] + _bend(place, {0: place.models[0].residual})
 
 
 def _at(pair: tuple[float, float], dtype: Any) -> float:
@@ -166,12 +207,18 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     free = moves & ~held
     balance = _balance(place, above, free) if above.hessians else balance._replace(left=jnp.diag(free.astype(dtype)))
     pulls = (*balance.pulls, place.models[-1].residual)
-    hessian = square + _bend(place, dict(enumerate(pulls)))
-    hessian, inverse, space, minimum = _inverted(hessian, square, balance.left)
+    lost, multiplier, bend = jnp.zeros((), bool), jnp.zeros_like(balance.gradient), _bend(place, dict(enumerate(pulls)))
+    if _may_be_lost(prepared):
+        lost, multiplier = above.lost[0], balance.multipliers[0]
+        others = {j: pull for j, pull in enumerate(pulls) if j > 0}
+        bend = jax.lax.cond(lost, lambda: _along(place, multiplier, _hessian) + _bend(place, others), lambda: bend)
+    hessian, inverse, space, minimum = _inverted(square + bend, square, balance.left)
     condition = Condition(
         hessians=jnp.stack([*above.hessians, hessian]),
         inverses=jnp.stack([*balance.inverses, inverse]),
         pulls=balance.pulls,
+        lost=lost,
+        multiplier=multiplier,
         low=held & low,
         high=held & high & ~low,
         derivative=jnp.zeros((), jnp.int32),
@@ -184,7 +231,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     kinds = (
         (undetermined, Derivative.UNDETERMINED),
         (jnp.any(near & ~firm), Derivative.KINK),
-        (jnp.any(jnp.asarray(above.lost, bool)), Derivative.APPROXIMATE),
+        (_unknown(place, above.lost, held), Derivative.APPROXIMATE),
         (~settled, Derivative.UNSETTLED),
         (~finite | (solution.status == Status.NONFINITE), Derivative.NONE),
     )
@@ -192,6 +239,16 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     for found, worse in kinds:
         kind = jnp.where(found, jnp.int32(worse), kind)
     return condition._replace(derivative=kind)
+
+
+def _unknown(place: _Place, lost: list[jax.Array], held: jax.Array) -> jax.Array:
+    """Whether a level is out of reach whose third derivatives are left out: between others, or at a ball's limit."""
+    prepared = place.prepared
+    if not _may_be_lost(prepared):
+        return jnp.any(jnp.asarray(lost, bool))
+    balls = [prepared.moving.own.index(prepared.robot.topology.joints[j].v_index) for j in prepared.moving.balls]
+    limited = jnp.any(jnp.asarray([held[i] for i in balls], bool))
+    return jnp.any(jnp.stack([lost[0] & limited, *lost[1:]]))
 
 
 def _inverted(hessian: jax.Array, square: jax.Array, left: jax.Array) -> tuple[jax.Array, ...]:
@@ -249,7 +306,13 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
         prepared = prepare(arguments[0])
         place = _place(prepared, _based(prepared, arguments[1], at))
         own = [model.residual @ jacobian for model, jacobian in zip(place.models, place.boxed, strict=True)]
-        own[-1] = own[-1] + sum(p @ j for p, j in zip(condition.pulls, place.boxed[:-1], strict=True))
+        pulled = [pull @ jacobian for pull, jacobian in zip(condition.pulls, place.boxed[:-1], strict=True)]
+        if _may_be_lost(prepared):
+            first = pulled[0]
+            pulled[0] = jax.lax.cond(
+                condition.lost, lambda: _along(place, condition.multiplier, _gradient), lambda: first
+            )
+        own[-1] = own[-1] + sum(pulled)
         return own, bounds_of(prepared.robot, prepared.moving)
 
     gradients, (lower, upper) = along(balance)

@@ -76,6 +76,29 @@ def arm(name: str, tip: str, orientation: float | None = 1.0, at_bounds: int = 0
     return Case({"problem": Problem(robot, tasks)}, near(robot, q), at_bounds)
 
 
+def unreachable() -> Case:
+    """A pose that is too far away, and a posture in what it leaves free.
+
+    Not by the robot: a stretched arm leaves free what its axes have in common, and any other geometry does not.
+    """
+    case = arm("panda", "tcp", priority=1)
+    robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
+    target = tasks["tip"].target
+    far = 1.3 * target.translation() / jnp.linalg.norm(target.translation(), axis=-1, keepdims=True)
+    target = jaxlie.SE3.from_rotation_and_translation(target.rotation(), far)
+
+    def problem(arguments: Any) -> Problem:
+        tip = dataclasses.replace(
+            tasks["tip"], target=arguments["target"], position_cost=arguments["cost"], orientation_cost=0.3
+        )
+        return Problem(robot, {"tip": tip, "rest": PostureTask(arguments["rest"], priority=1)})
+
+    arguments = {"target": target, "rest": tasks["rest"].q, "cost": jnp.asarray([2.0, 2.0, 1.5])}
+    found = jaxik.solve(problem(arguments), case.start, options=SolveOptions(max_steps=2000))
+    assert (found.status == jaxik.Status.STALLED).all()
+    return Case(arguments, found.q, COUNT // 2, problem)
+
+
 def pointed() -> Case:
     """Directions and dexterity, far from what they ask for."""
     robot = jaxik.load_robot("panda")
@@ -194,6 +217,7 @@ CASES = {
     "a posture beside a target": lambda: arm("panda", "tcp", at_bounds=COUNT // 2),
     "a posture below a target": lambda: arm("panda", "tcp", priority=1),
     "a posture below a position": lambda: arm("panda", "tcp", None, at_bounds=COUNT, priority=1),
+    "a posture below a pose out of reach": unreachable,
     "directions and dexterity": pointed,
     "a humanoid": humanoid,
     "balls and a free base": balls,
