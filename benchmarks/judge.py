@@ -12,7 +12,8 @@ class Verdict:
     """Of n configurations.
 
     Attributes:
-      position (n,), angle (n,): the largest distance of a frame from its target [m, rad].
+      position (n,), angle (n,): the largest distance of a frame from its target [m, rad]; infinite where a
+        configuration is not finite.
       outside (n,): of bool; some joint is outside the limits of the model.
       coupling (n,): how far the model's equality constraints are from being met.
     """
@@ -34,6 +35,9 @@ def judged(model: Any, q: Any, wanted: dict[str, Any], orientation: bool = True)
     data = mujoco.MjData(model)
     position, angle, coupling = np.zeros(len(q)), np.zeros(len(q)), np.zeros(len(q))
     for i, configuration in enumerate(q):
+        if not np.isfinite(configuration).all():
+            position[i] = angle[i] = coupling[i] = np.inf
+            continue
         data.qpos[:] = configuration
         mujoco.mj_kinematics(model, data)
         for site, target in targets.items():

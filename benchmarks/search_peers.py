@@ -1,4 +1,4 @@
-"""Other libraries' global inverse kinematics of Panda: Newton's seeds, and mink and pink restarted until solved.
+"""Other libraries' global inverse kinematics of Panda: Newton's seeds; mink, pink and mjinx restarted until solved.
 
 Each gets the same targets as ours, the first of them where it is slow, and is asked for the same tolerances and limits.
 What they return is clipped to the limits before it is judged, since none of them holds limits exactly. Their settings
@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jaxlie
 import mink
+import mujoco
 import numpy as np
 
 import jaxik
@@ -23,6 +26,9 @@ NEWTON_TARGETS, RESTARTED_TARGETS = 512, 256
 NEWTON_SEEDS, NEWTON_STEPS = (2, 4, 8, 16, 64), 16
 ATTEMPTS, STEPS = 64, 12  # of those that are restarted; of 8 to 30 steps, 12 cost mink the fewest a target
 DAMPING, LM_DAMPING = 1e-6, 3e-2  # the latter of 0 to 1, likewise
+# It takes 50 steps/s. Smaller speeds and longer attempts reach a few targets more, at a third of the rate.
+MJINX_TARGETS, MJINX_ATTEMPTS = 16, 4
+MJINX_DT, MJINX_SPEED = 0.01, 100.0
 INSIDE = 0.9  # of the tolerances: where they stop, so that it holds for the judge as well
 
 
@@ -37,10 +43,11 @@ class Point(NamedTuple):
 
 def measured(model: Any, targets: np.ndarray, home: np.ndarray) -> dict[str, Any]:
     """A table for each library, its most thorough setting last; targets (n, 7), wxyz_xyz."""
-    peers: dict[str, Callable[..., list[Point]]] = {"newton": _newton, "mink": _mink, "pink": _pink}
+    peers: dict[str, Callable[..., list[Point]]] = {"newton": _newton, "mink": _mink, "pink": _pink, "mjinx": _mjinx}
+    counts = {"newton": NEWTON_TARGETS, "mjinx": MJINX_TARGETS}
     results: dict[str, Any] = {}
     for name, peer in peers.items():
-        few = targets[: NEWTON_TARGETS if name == "newton" else RESTARTED_TARGETS]
+        few = targets[: counts.get(name, RESTARTED_TARGETS)]
         try:
             points = peer(model, few, home)
         except ImportError:
@@ -60,8 +67,8 @@ def figures(setting: str, good: np.ndarray, seconds: float, processor: float) ->
         "targets": len(good),
         "success": round(float(good.mean()), 5),
         "us_per_target": round(1e6 * seconds / len(good), 2),
-        "targets_per_s": round(int(good.sum()) / seconds, 1),
-        "targets_per_processor_s": round(int(good.sum()) / processor, 1),
+        "targets_per_s": float(f"{int(good.sum()) / seconds:.4g}"),
+        "targets_per_processor_s": float(f"{int(good.sum()) / processor:.4g}"),
     }
 
 
@@ -146,6 +153,46 @@ def _pink(model: Any, targets: np.ndarray, home: np.ndarray) -> list[Point]:
         return configuration.q.copy(), False
 
     return _restarted(attempt, model, targets, home)
+
+
+def _mjinx(model: Any, targets: np.ndarray, home: np.ndarray) -> list[Point]:
+    """All targets side by side, in one program; those that are met stay where they are."""
+    from mjinx.components.barriers import JointBarrier
+    from mjinx.components.tasks import FrameTask
+    from mjinx.problem import Problem
+    from mjinx.solvers import LocalIKSolver
+    from mujoco import mjx
+
+    problem = Problem(mjx.put_model(model), v_min=-MJINX_SPEED, v_max=MJINX_SPEED)
+    task = FrameTask("tip", cost=1.0, gain=1 / MJINX_DT, obj_name="tcp", obj_type=mujoco.mjtObj.mjOBJ_SITE)
+    problem.add_component(task)
+    problem.add_component(JointBarrier("limits", gain=0.95 / MJINX_DT))
+    solver = LocalIKSolver(mjx.put_model(model))
+
+    @jax.jit
+    @jax.vmap
+    def step(q: jax.Array, target: jax.Array) -> jax.Array:
+        task.target_frame = jaxlie.SE3(target)
+        found, _ = solver.solve(q, solver.init(), problem.compile())
+        return q + MJINX_DT * found.v_opt
+
+    def met(q: np.ndarray) -> np.ndarray:
+        verdict = judged(model, q, {"tcp": targets})
+        return (verdict.position < INSIDE * POSITION) & (verdict.angle < INSIDE * ORIENTATION)
+
+    random = np.random.default_rng(0)
+    q, points, seconds, processor = np.tile(home, (len(targets), 1)), [], 0.0, 0.0
+    jax.block_until_ready(step(q, targets))
+    for attempt in range(MJINX_ATTEMPTS):
+        for _ in range(STEPS):
+            clock = Clock()
+            moved = np.asarray(step(q, targets), float)
+            spent = clock.read()
+            seconds, processor = seconds + spent[0], processor + spent[1]
+            q = np.where(met(q)[:, None], q, moved)
+        points.append(Point(f"{attempt + 1} attempt{'s' * (attempt > 0)}", q.copy(), seconds, processor))
+        q = np.where(met(q)[:, None], q, random.uniform(*model.jnt_range.T, q.shape))
+    return points
 
 
 def _met(error: np.ndarray) -> bool:

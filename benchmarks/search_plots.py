@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-MARKERS = {"jaxik": "o", "newton": "s", "mink": "^", "pink": "v"}
+MARKERS = {"jaxik": "o", "newton": "s", "mink": "^", "pink": "v", "mjinx": "D"}
 
 
 def draw(results: dict[str, Any], folder: Path) -> None:
@@ -51,10 +51,18 @@ def _throughput(results: dict[str, Any], path: Path) -> None:
     for place, (name, point) in enumerate(peers.items(), 1):
         axes.axhline(point["targets_per_s"], linestyle="--", color=f"C{place}", label=f"{name}, {point['setting']}")
     axes.set(xscale="log", yscale="log", xlabel="batch size", ylabel="verified targets per second")
-    axes.set_xticks(list(table), [str(batch) for batch in table], minor=False)
+    axes.set_xticks(list(table), [_short(batch) for batch in table], minor=False)
     axes.minorticks_off()
     axes.set_title("Panda: throughput by batch size")
     axes.grid(True, which="both", alpha=0.3)
-    axes.legend()
+    axes.legend(loc=(0.62, 0.2))
     figure.savefig(path, dpi=130)
     pyplot.close(figure)
+
+
+def _short(count: int) -> str:
+    """262144 as 256 Ki: whole, the largest would run into each other."""
+    for power, unit in ((20, " Mi"), (10, " Ki")):
+        if count >> power and count % (1 << power) == 0:
+            return f"{count >> power}{unit}"
+    return str(count)
