@@ -231,7 +231,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     kinds = (
         (undetermined, Derivative.UNDETERMINED),
         (jnp.any(near & ~firm), Derivative.KINK),
-        (_unknown(place, above.lost, held), Derivative.APPROXIMATE),
+        (_unknown(place, above), Derivative.APPROXIMATE),
         (~settled, Derivative.UNSETTLED),
         (~finite | (solution.status == Status.NONFINITE), Derivative.NONE),
     )
@@ -241,13 +241,14 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     return condition._replace(derivative=kind)
 
 
-def _unknown(place: _Place, lost: list[jax.Array], held: jax.Array) -> jax.Array:
+def _unknown(place: _Place, above: _Above) -> jax.Array:
     """Whether a level is out of reach whose third derivatives are left out: between others, or at a ball's limit."""
-    prepared = place.prepared
+    prepared, lost = place.prepared, above.lost
     if not _may_be_lost(prepared):
         return jnp.any(jnp.asarray(lost, bool))
+    pressed = _pressed(place, above.gradients[0], above.hessians[0], VISIBLE)
     balls = [prepared.moving.own.index(prepared.robot.topology.joints[j].v_index) for j in prepared.moving.balls]
-    limited = jnp.any(jnp.asarray([held[i] for i in balls], bool))
+    limited = jnp.any(jnp.asarray([pressed[i] for i in balls], bool))
     return jnp.any(jnp.stack([lost[0] & limited, *lost[1:]]))
 
 

@@ -76,29 +76,6 @@ def arm(name: str, tip: str, orientation: float | None = 1.0, at_bounds: int = 0
     return Case({"problem": Problem(robot, tasks)}, near(robot, q), at_bounds)
 
 
-def unreachable() -> Case:
-    """A pose that is too far away, and a posture in what it leaves free.
-
-    Not by the robot: a stretched arm leaves free what its axes have in common, and any other geometry does not.
-    """
-    case = arm("panda", "tcp", priority=1)
-    robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
-    target = tasks["tip"].target
-    far = 1.3 * target.translation() / jnp.linalg.norm(target.translation(), axis=-1, keepdims=True)
-    target = jaxlie.SE3.from_rotation_and_translation(target.rotation(), far)
-
-    def problem(arguments: Any) -> Problem:
-        tip = dataclasses.replace(
-            tasks["tip"], target=arguments["target"], position_cost=arguments["cost"], orientation_cost=0.3
-        )
-        return Problem(robot, {"tip": tip, "rest": PostureTask(arguments["rest"], priority=1)})
-
-    arguments = {"target": target, "rest": tasks["rest"].q, "cost": jnp.asarray([2.0, 2.0, 1.5])}
-    found = jaxik.solve(problem(arguments), case.start, options=SolveOptions(max_steps=2000))
-    assert (found.status == jaxik.Status.STALLED).all()
-    return Case(arguments, found.q, COUNT // 2, problem)
-
-
 def pointed() -> Case:
     """Directions and dexterity, far from what they ask for."""
     robot = jaxik.load_robot("panda")
@@ -147,6 +124,32 @@ def balls(**levels: Any) -> Case:
         "relative": RelativeFrameTask(tip, other, pose, orientation_cost=0.4),
     }
     return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.1), 1 if levels else COUNT)
+
+
+def unreachable() -> Case:
+    """The same below a pose that is, but for one element, four times as far away; not by the robot.
+
+    What a stretched arm leaves free is what its axes have in common, and any other geometry leaves less.
+    """
+    case = balls(priority=1)
+    robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
+    near_by = tasks["relative"].target
+    far = jaxlie.SE3.from_rotation_and_translation(near_by.rotation(), 4 * near_by.translation())
+
+    def problem(arguments: Any) -> Problem:
+        return Problem(
+            robot,
+            {
+                "center": dataclasses.replace(tasks["center"], target=arguments["center"]),
+                "posture": dataclasses.replace(tasks["posture"], q=arguments["posture"], cost=arguments["cost"]),
+                "relative": dataclasses.replace(tasks["relative"], target=arguments["relative"]),
+            },
+        )
+
+    arguments = {"center": tasks["center"].target, "posture": tasks["posture"].q, "cost": 0.5, "relative": far}
+    found = jaxik.solve(problem(arguments), case.start, options=SolveOptions(max_steps=2000, step_tolerance=1e-13))
+    assert sum(np.linalg.norm(found.residuals["relative"]["position"], axis=-1) > 0.1) == COUNT - 1
+    return Case(arguments, found.q, 1, problem)
 
 
 def loop(**levels: Any) -> Case:
@@ -217,11 +220,11 @@ CASES = {
     "a posture beside a target": lambda: arm("panda", "tcp", at_bounds=COUNT // 2),
     "a posture below a target": lambda: arm("panda", "tcp", priority=1),
     "a posture below a position": lambda: arm("panda", "tcp", None, at_bounds=COUNT, priority=1),
-    "a posture below a pose out of reach": unreachable,
     "directions and dexterity": pointed,
     "a humanoid": humanoid,
     "balls and a free base": balls,
     "balls and levels": lambda: balls(priority=1),
+    "balls and a level out of reach": unreachable,
     "a closed loop": loop,
     "a closed loop and levels": lambda: loop(priority=1),
     "a half space": wall,
