@@ -21,6 +21,7 @@ import numpy as np
 import jaxik
 from benchmarks import search_bodies, search_hard, search_peers, search_plots
 from benchmarks.judge import judged
+from benchmarks.kernels import kernels_per_step
 from benchmarks.searching import MAX_STARTS, plain, program, quality, rates, starts, targets_of, verified
 from benchmarks.timing import compiled, timed
 from jaxik.machine import use_all_cores
@@ -33,6 +34,8 @@ BATCHES = (1, 16, 256, 4096, 32768, 262144, 1 << 20)
 LARGEST = {"cpu": 32768}  # of the batches, where nothing else is said; all of them elsewhere
 FEWEST = 64  # targets of which the times of small batches are means
 BUDGETS = (1, 2, 3, 4, 6, 8, 16, 32, 64, MAX_STARTS)  # starts
+# Steps per second at which the multiprocessors of an accelerator could issue what a step of Panda computes.
+ISSUE_LIMITS = {"H100": 3.7e10, "H200": 3.7e10}
 REPEATS = 3
 DEVICES = ("one_device", "all_cores")
 NEARLY_ALL = 0.99
@@ -133,17 +136,23 @@ def _throughput(batch: int) -> dict[str, Any]:
         for i in range(max(1, FEWEST // batch))
     ]
     search, times = compiled(program(robot, ("tcp",)), rounds[0], starts(MAX_STARTS))
-    reached, milliseconds = 0, 0.0
+    reached, steps, milliseconds = 0, 0, 0.0
     for targets in rounds:
         solution, run_times = timed(search, targets, starts(MAX_STARTS), repeats=REPEATS)
         wanted = {name: np.atleast_2d(target) for name, target in plain(targets).items()}
         reached += int(verified(judged(model, np.atleast_2d(solution.q), wanted)).sum())
+        steps += int(np.sum(solution.iterations))
         milliseconds += run_times["run_ms"]
+    steps_per_s = 1e3 * steps / milliseconds
+    limit = next((rate for name, rate in ISSUE_LIMITS.items() if name in jax.devices()[0].device_kind), None)
     return {
         **times,
         "run_ms": round(milliseconds / len(rounds), 3),
         "success": round(reached / (batch * len(rounds)), 5),
         "targets_per_s": round(1e3 * reached / milliseconds),
+        "steps_per_s": round(steps_per_s),
+        "of_issue_limit": limit and float(f"{steps_per_s / limit:.3g}"),
+        "kernels_per_step": kernels_per_step(search.as_text()),
     }
 
 

@@ -17,7 +17,7 @@ def measured(function: Callable[..., Any], *args: Any) -> tuple[Any, dict[str, f
     return out, compile_times | run_times
 
 
-def compiled(function: Callable[..., Any], *args: Any) -> tuple[Callable[..., Any], dict[str, float]]:
+def compiled(function: Callable[..., Any], *args: Any) -> tuple[jax.stages.Compiled, dict[str, float]]:
     """The program of `jax.jit(function)` for such arguments, and how long it took to trace and to compile."""
     start = time.perf_counter()
     traced = jax.jit(function).lower(*args)
