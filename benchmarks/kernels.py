@@ -16,13 +16,12 @@ def kernels_per_step(text: str) -> list[int]:
     Those loops are the innermost ones whose length is not known; branches of conditionals are left out.
     """
     bodies = _computations(text)
-    counts = {name: _count(bodies, name) for name in bodies}
     found = []
     for lines in bodies.values():
         for line in lines:
             body = BODY.search(line)
             if body and not TRIPS.search(line) and not _has_open_loop(bodies, body[1]):
-                found.append(counts[body[1]])
+                found.append(_count(bodies, body[1]))
     return found
 
 

@@ -163,11 +163,12 @@ def _mjinx(model: Any, targets: np.ndarray, home: np.ndarray) -> list[Point]:
     from mjinx.solvers import LocalIKSolver
     from mujoco import mjx
 
-    problem = Problem(mjx.put_model(model), v_min=-MJINX_SPEED, v_max=MJINX_SPEED)
+    on_device = mjx.put_model(model)
+    problem = Problem(on_device, v_min=-MJINX_SPEED, v_max=MJINX_SPEED)
     task = FrameTask("tip", cost=1.0, gain=1 / MJINX_DT, obj_name="tcp", obj_type=mujoco.mjtObj.mjOBJ_SITE)
     problem.add_component(task)
     problem.add_component(JointBarrier("limits", gain=0.95 / MJINX_DT))
-    solver = LocalIKSolver(mjx.put_model(model))
+    solver = LocalIKSolver(on_device)
 
     @jax.jit
     @jax.vmap
