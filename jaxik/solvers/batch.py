@@ -10,7 +10,8 @@ from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from jaxik.batching import Batch, fold
 from jaxik.machine import cores_for
-from jaxik.solvers.loop import Method, iterate, stream
+from jaxik.solvers.loop import Method, iterate
+from jaxik.solvers.stream import stream
 
 
 def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:

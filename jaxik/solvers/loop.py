@@ -1,6 +1,5 @@
-"""The loop that all solvers share: one element as it is, a batch as a stream through a fixed number of lanes."""
+"""What an iterative method is, written for one element, and how it works on a single one."""
 
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,15 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
-from jaxik.machine import lanes_for
-
 # Lanes side by side where all elements are at work. Narrower, the fixed cost of an operation shows; wider, the last
 # elements have more idle neighbours: 1.48, 1.70 and 1.64 M Panda steps/s of `solve` at 64, 128 and 256 on one core, and
 # of `search`, for 10,000 targets, 1.44, 1.61 and 1.09 M.
 WIDTH = 128
-# The share of the lanes, one in so many, that wait before they all take other elements.
-WAITING = 8
 # Numbers that a core's L2 cache holds beside all else.
 CACHED = 2**17
 
@@ -97,7 +91,7 @@ def iterate(method: Method, *arguments: Any) -> Any:
                 state = phase.step(context, before)
                 if record is not None and phase.watch is not None:
                     row, place = phase.watch(before, state)
-                    record = record.at[_kept(place, record)].set(row, mode="drop")
+                    record = record.at[kept(place, record)].set(row, mode="drop")
                 return state, record
 
             first = phase.init(context, found[0])
@@ -108,187 +102,6 @@ def iterate(method: Method, *arguments: Any) -> Any:
     return method.answer(context, result, record)
 
 
-def _kept(place: jax.Array, record: jax.Array) -> jax.Array:
+def kept(place: jax.Array, record: jax.Array) -> jax.Array:
     """Below 0 would count from the end; beyond the end, a write is dropped."""
     return jnp.where(place < 0, record.shape[-2], place)
-
-
-class _Elements:
-    """The arguments of N elements, and the contexts of any few of them, lane axis last.
-
-    Attributes:
-      count: N.
-      differs: for each leaf of the context, whether it differs from element to element.
-      one: shapes of one element's context.
-    """
-
-    def __init__(self, method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> None:
-        self.count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
-        self._leaves, self._mapped = leaves, mapped
-        self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
-        known: dict[Any, Any] = {}
-        context, differs = self._load(jnp.arange(method.width), known)
-        self._known = the_same_for_all(known)
-        self._shared, self._structure = jax.tree.flatten(context)
-        self.differs = jax.tree.unflatten(self._structure, differs)
-        self.one = jax.tree.map(
-            lambda x, d: jax.ShapeDtypeStruct(x.shape[:-1] if d else x.shape, x.dtype), context, self.differs
-        )
-
-    def _load(self, which: jax.Array, known: dict[Any, Any]) -> tuple[Any, list[bool]]:
-        rows = self.clipped(which)
-        own = [jnp.moveaxis(x[rows], 0, -1) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
-        context, differs = lanes_where_needed(self._prepare, self._mapped, which.shape[0], known)(*own)
-        return context, jax.tree.leaves(differs)
-
-    def clipped(self, which: jax.Array) -> jax.Array:
-        return jnp.minimum(which, self.count - 1)
-
-    def own(self, which: jax.Array) -> list[jax.Array]:
-        """What differs between the contexts of some elements."""
-        context, differs = self._load(which, dict(self._known))
-        return [x for x, d in zip(jax.tree.leaves(context), differs, strict=True) if d]
-
-    def context(self, own: list[jax.Array]) -> Any:
-        """The contexts of which `own` is what differs."""
-        parts, differs = iter(own), jax.tree.leaves(self.differs)
-        leaves = [next(parts) if d else x for x, d in zip(self._shared, differs, strict=True)]
-        return jax.tree.unflatten(self._structure, leaves)
-
-
-def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> Any:
-    """Work on many elements, some at a time; a lane whose element has ended takes the next one.
-
-    So hardly an element waits for a slower neighbour, and the shapes do not depend on the batch. Lanes that have ended
-    wait until they are an eighth of all.
-
-    Args:
-      method: what is done with each element.
-      leaves: of the arguments; mapped ones have a leading axis of N elements.
-      mapped: which.
-      treedef: structure of the arguments.
-
-    Returns:
-      The answers, with a leading axis N.
-    """
-    if any(m and x.shape[0] == 0 for x, m in zip(leaves, mapped, strict=True)):
-        one = [jnp.zeros((1, *x.shape[1:]), x.dtype) if m else x for x, m in zip(leaves, mapped, strict=True)]
-        answers = jax.eval_shape(lambda: stream(method, one, mapped, treedef))
-        return jax.tree.map(lambda x: jnp.zeros((0, *x.shape[1:]), x.dtype), answers)
-    count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
-    phases = tuple(phase._replace(width=lanes_for(phase.width, count)) for phase in method.phases)
-    method = method._replace(width=lanes_for(method.width, count), phases=phases)
-    elements = _Elements(method, leaves, mapped, treedef)
-    packing = _Packing(jax.eval_shape(method.start, elements.one))
-    start = lanes(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
-    results, record = _blockwise(elements, method.width, start), None
-    if method.record is not None:
-        record = _blockwise(elements, method.width, lanes(method.record, (elements.differs,), method.width))
-    for phase in method.phases:
-        results, record = _stream_phase(phase, elements, packing, results, record)
-    answer = lanes(
-        lambda context, packed, record: method.answer(context, packing.unpack(packed), record),
-        (elements.differs, True, True),
-        method.width,
-    )
-    return _blockwise(elements, method.width, answer, results, record)
-
-
-def _blockwise(elements: _Elements, width: int, function: Callable[..., Any], *results: Any) -> Any:
-    """Apply a function of contexts and results, on lanes, to all elements in blocks."""
-
-    def block(which: jax.Array) -> Any:
-        found = _lanes_of(results, elements.clipped(which)) if results else ()
-        return function(elements.context(elements.own(which)), *found)
-
-    blocks = math.ceil(elements.count / width)
-    out = lax.map(block, jnp.arange(blocks * width).reshape(blocks, width))
-    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: elements.count], out)
-
-
-def _lanes_of(results: Any, which: jax.Array) -> Any:
-    return jax.tree.map(lambda x: jnp.moveaxis(x[which], 0, -1), results)
-
-
-class _Packing:
-    """Results as one vector of numbers and one of counts and flags: two arrays to gather and scatter, not a dozen."""
-
-    def __init__(self, shapes: Any) -> None:
-        leaves, self._structure = jax.tree.flatten(shapes)
-        self._leaves = leaves
-        self._number = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
-
-    def pack(self, result: Any) -> tuple[jax.Array, jax.Array]:
-        leaves = list(zip(jax.tree.leaves(result), self._number, strict=True))
-        numbers = [jnp.ravel(x) for x, number in leaves if number]
-        counts = [jnp.ravel(x).astype(jnp.int32) for x, number in leaves if not number]
-        none = jnp.zeros(0, jnp.int32)
-        return (jnp.concatenate(numbers) if numbers else none), jnp.concatenate([none, *counts])
-
-    def unpack(self, packed: tuple[jax.Array, jax.Array]) -> Any:
-        places, leaves = [0, 0], []
-        for x, number in zip(self._leaves, self._number, strict=True):
-            kind = 0 if number else 1
-            end = places[kind] + x.size
-            leaves.append(packed[kind][places[kind] : end].reshape(x.shape).astype(x.dtype))
-            places[kind] = end
-        return jax.tree.unflatten(self._structure, leaves)
-
-
-def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
-    count = elements.count
-    wanted = jax.vmap(lambda packed: phase.wants(packing.unpack(packed)))(results)
-    order, total = jnp.argsort(~wanted), jnp.sum(wanted)
-    init = lanes(
-        lambda context, packed: phase.init(context, packing.unpack(packed)), (elements.differs, True), phase.width
-    )
-    step = lanes(phase.step, (elements.differs, True), phase.width)
-    is_over = lanes(phase.ended, (True,), phase.width)
-    look = lanes(lambda state: packing.pack(phase.result(state)), (True,), phase.width)
-    watch = None if phase.watch is None else lanes(phase.watch, (True, True), phase.width)
-    worth_it = max(1, phase.width // WAITING)
-
-    def take(turns: jax.Array) -> tuple[list[jax.Array], Any]:
-        """Contexts and first states of the elements whose turn it is."""
-        which = order[elements.clipped(turns)]
-        own = elements.own(which)
-        return own, init(elements.context(own), _lanes_of(results, which))
-
-    def elements_at(turns: jax.Array, here: jax.Array) -> jax.Array:
-        """Which elements the lanes work on, where `here`; else one that does not exist, so that nothing is written."""
-        return jnp.where(here, order[elements.clipped(turns)], count)
-
-    def work(turns: jax.Array, following: jax.Array, own: list[jax.Array], state: Any, record: Any) -> Any:
-        """Steps until enough lanes have ended to be worth the taking of others."""
-        context, active = elements.context(own), turns < total
-
-        def going(carry: tuple[Any, ...]) -> jax.Array:
-            over, *_ = carry
-            few = (following >= total) | (jnp.sum(over & active) < worth_it)
-            return few & ~jnp.all(over)
-
-        def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            over, before, record = carry
-            state = jax.tree.map(lambda new, old: jnp.where(over, old, new), step(context, before), before)
-            if record is not None and watch is not None:
-                row, place = watch(before, state)
-                here = elements_at(turns, active & ~over)
-                record = record.at[here, _kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
-            return is_over(state) | ~active, state, record
-
-        return lax.while_loop(going, advance, (~active, state, record))
-
-    def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        turns, following, own, state, found, record = carry
-        over, state, record = work(turns, following, own, state, record)
-        ended = over & (turns < total)
-        place = elements_at(turns, ended)
-        found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, look(state))
-        turns = jnp.where(ended, following + jnp.cumsum(ended) - 1, turns)
-        own, state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), take(turns), (own, state))
-        return turns, following + jnp.sum(ended), own, state, found, record
-
-    turns = jnp.arange(phase.width)
-    carry = (turns, jnp.asarray(phase.width, turns.dtype), *take(turns), results, record)
-    *_, found, record = lax.while_loop(lambda carry: jnp.any(carry[0] < total), advance, carry)
-    return found, record
