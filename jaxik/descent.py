@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -95,18 +96,23 @@ def _result(state: levenberg_marquardt.State) -> Result:
     )
 
 
-def _searched(state: restarts.State) -> Result:
+def _judge_attempt(
+    context: Context, starts: Starts, level: Level, so_far: Result, state: levenberg_marquardt.State
+) -> tuple[Result, jax.Array]:
     """What comes after has steps of its own; Newton's tell whether the best failure could be no better."""
-    best, unfinished = restarts.outcome(state)
-    return _result(state.attempt)._replace(
-        q=best.q,
-        cost=best.cost,
-        errors=best.errors,
-        met=best.met,
-        crawling=unfinished,
-        iterations=jnp.zeros_like(state.turn),
-        spent=Spent(state.attempt.iterations, state.turn + 1),
+    tried = jnp.where(_unseen(so_far), 0, so_far.spent.starts)
+    best = restarts.Best(so_far.q, so_far.cost, so_far.errors, so_far.met)
+    verdict = restarts.judge(context.prepared, starts, level, best, state, tried)
+    result = _result(state)._replace(
+        q=verdict.best.q,
+        cost=verdict.best.cost,
+        errors=verdict.best.errors,
+        met=verdict.best.met,
+        crawling=verdict.unfinished,
+        iterations=jnp.zeros_like(tried),
+        spent=Spent(so_far.spent.steps + state.iterations, tried + 1),
     )
+    return result, verdict.again
 
 
 def _level_result(state: levels.State) -> Result:
@@ -122,6 +128,11 @@ def _level_result(state: levels.State) -> Result:
         iterations=state.iterations,
         spent=state.spent,
     )
+
+
+def _only(result: Callable[[Any], Result]) -> Callable[..., tuple[Result, jax.Array]]:
+    """The judge of a phase with one attempt."""
+    return lambda context, so_far, state: (result(state), jnp.zeros((), bool))
 
 
 def _watch(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
@@ -187,7 +198,7 @@ def _phases(level_count: int, constrained: bool, searching: bool) -> tuple[Phase
     def gauss_newton(place: int, wants: Any, names: Any, spare: int = 0) -> Phase:
         return Phase(
             wants=wants,
-            init=lambda context, result: levenberg_marquardt.start_gauss_newton(
+            init=lambda context, result, _: levenberg_marquardt.start_gauss_newton(
                 context.prepared,
                 result.q,
                 result.errors,
@@ -200,21 +211,21 @@ def _phases(level_count: int, constrained: bool, searching: bool) -> tuple[Phase
                 context.prepared, state, _sparing(context.options, spare), names(context.prepared.levels)
             ),
             ended=lambda state: state.ended | state.crawling,
-            result=_result,
+            judge=_only(_result),
             watch=functools.partial(_watch, place),
         )
 
     # Newton steps come after Gauss-Newton, for the few elements that need them: side by side, each would cost both.
     newton = Phase(
         wants=lambda result: result.crawling,
-        init=lambda context, result: levenberg_marquardt.start_newton(
+        init=lambda context, result, _: levenberg_marquardt.start_newton(
             context.prepared, result.q, result.errors, result.iterations, result.spent
         ),
         step=lambda context, state: levenberg_marquardt.newton(
             context.prepared, state, context.options, context.prepared.levels[0]
         ),
         ended=lambda state: state.ended,
-        result=_result,
+        judge=_only(_result),
         watch=functools.partial(_watch, 1),
         width=64,
     )
@@ -225,20 +236,23 @@ def _phases(level_count: int, constrained: bool, searching: bool) -> tuple[Phase
 
     search = Phase(
         wants=_unseen,
-        init=lambda context, result: restarts.start(
+        init=lambda context, result, number: restarts.start(
             context.prepared,
             context.starts,
-            result.q,
+            context.q,
             result.errors,
             context.options,
             aimed(context.prepared.levels),
-            result.spent,
+            number,
         ),
         step=lambda context, state: restarts.step(
-            context.prepared, state, context.starts, context.q, context.options, aimed(context.prepared.levels)
+            context.prepared, state, context.starts, context.options, aimed(context.prepared.levels)
         ),
         ended=lambda state: state.ended,
-        result=_searched,
+        judge=lambda context, result, state: _judge_attempt(
+            context, context.starts, aimed(context.prepared.levels), result, state
+        ),
+        attempts=True,
     )
     aim = search if searching else gauss_newton(0, _unseen, aimed, spare=SPARE if constrained else 0)
     meet = gauss_newton(0, lambda result: jnp.isfinite(result.cost), lambda levels: levels[0])
@@ -249,12 +263,12 @@ def _phases(level_count: int, constrained: bool, searching: bool) -> tuple[Phase
             wants=lambda result: (
                 result.stationary if level > 1 else result.met if constrained else result.met | result.stationary
             ),
-            init=lambda context, result: levels.start(
+            init=lambda context, result, _: levels.start(
                 context.prepared, result.q, result.errors, result.iterations, result.spent, level
             ),
             step=lambda context, state: levels.step(context.prepared, state, context.options, level),
             ended=lambda state: state.ended,
-            result=_level_result,
+            judge=_only(_level_result),
             watch=functools.partial(_watch_level, 1 + level),
             width=64,
         )

@@ -100,12 +100,6 @@ def start_gauss_newton(
     return _start(model, q, errors, damping, iterations, spent)
 
 
-def restarted(state: State, q: jax.Array, damping: jax.Array) -> State:
-    """Before the first step of Gauss-Newton from another configuration (nq,), whose evaluation counts as a step."""
-    fresh = _start(state.model, q, state.errors, damping, state.iterations, state.spent)
-    return fresh._replace(iterations=state.iterations + 1)
-
-
 def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any) -> State:
     """Before the first Newton step from `q` (nq,), after some iterations of Gauss-Newton."""
     size, dtype = len(prepared.moving.own), q.dtype

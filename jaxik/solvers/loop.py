@@ -20,20 +20,23 @@ class Phase(NamedTuple):
 
     Attributes:
       wants: result so far -> bool: whether the element goes through this phase.
-      init: context, result so far -> state. Cheap: a step may be the first to evaluate anything.
+      init: context, result before the phase, number of the attempt -> state. Cheap: a step may be the first to evaluate
+        anything.
       step: context, state -> state.
       ended: state -> bool: nothing is left to do. What a step makes of such a state is not looked at.
-      result: state -> the result so far.
+      judge: context, result so far, state -> the result so far, whether another attempt is wanted.
+      attempts: whether an element makes several attempts, from 0 on, until no other is wanted.
       watch: states before and after a step -> its row (k,) in the record of the element, and where that stands; below 0
         where it leaves none.
       width: lanes side by side. A phase that few elements go through wants few: it ends with its slowest element.
     """
 
     wants: Callable[[Any], jax.Array]
-    init: Callable[[Any, Any], Any]
+    init: Callable[[Any, Any, jax.Array], Any]
     step: Callable[[Any, Any], Any]
     ended: Callable[[Any], jax.Array]
-    result: Callable[[Any], Any]
+    judge: Callable[[Any, Any, Any], tuple[Any, jax.Array]]
+    attempts: bool = False
     watch: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
     width: int = WIDTH
 
@@ -86,20 +89,33 @@ def iterate(method: Method, *arguments: Any) -> Any:
     for phase in method.phases:
 
         def work(found: Any, phase: Phase = phase) -> Any:
-            def advance(carry: Any) -> Any:
-                before, record = carry
-                state = phase.step(context, before)
-                if record is not None and phase.watch is not None:
-                    row, place = phase.watch(before, state)
-                    record = record.at[kept(place, record)].set(row, mode="drop")
-                return state, record
-
-            first = phase.init(context, found[0])
-            state, record = lax.while_loop(lambda carry: ~phase.ended(carry[0]), advance, (first, found[1]))
-            return phase.result(state), record
+            return _attempts(phase, context, *found)
 
         result, record = lax.cond(phase.wants(result), work, lambda found: found, (result, record))
     return method.answer(context, result, record)
+
+
+def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any, Any]:
+    """One attempt, or one after the other until no other is wanted."""
+
+    def advance(carry: Any) -> Any:
+        state, record = carry
+        following = phase.step(context, state)
+        if record is not None and phase.watch is not None:
+            row, place = phase.watch(state, following)
+            record = record.at[kept(place, record)].set(row, mode="drop")
+        return following, record
+
+    def attempt(carry: Any) -> Any:
+        result, record, number, _ = carry
+        first = phase.init(context, before, number)
+        state, record = lax.while_loop(lambda carry: ~phase.ended(carry[0]), advance, (first, record))
+        result, again = phase.judge(context, result, state)
+        return result, record, number + 1, again
+
+    carry = before, record, jnp.zeros((), jnp.int32), jnp.ones((), bool)
+    carry = lax.while_loop(lambda carry: carry[3], attempt, carry) if phase.attempts else attempt(carry)
+    return carry[0], carry[1]
 
 
 def kept(place: jax.Array, record: jax.Array) -> jax.Array:

@@ -11,10 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.evaluation import Prepared, has_tolerances, met
-from jaxik.linalg import computed_once
 from jaxik.problem import Level
-from jaxik.solvers import levenberg_marquardt
-from jaxik.solvers.levenberg_marquardt import gauss_newton, restarted, start_gauss_newton, unfinished
+from jaxik.solvers.levenberg_marquardt import State, gauss_newton, start_gauss_newton, unfinished
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.starts import Starts, start_of
 
@@ -26,11 +24,11 @@ SECOND_LOOKS = 8
 
 
 class Best(NamedTuple):
-    """The best configuration of all attempts that were not good enough.
+    """The best configuration of the attempts so far.
 
     Attributes:
       q (nq,), cost (), errors: the configuration, its cost, infinite before there is any, and what tasks report there.
-      met (): whether it meets every tolerance, but stands where polishing it gets nowhere.
+      met (): whether it meets every tolerance.
     """
 
     q: jax.Array
@@ -39,74 +37,57 @@ class Best(NamedTuple):
     met: jax.Array
 
 
-class State(NamedTuple):
-    """One element between two steps.
+class Verdict(NamedTuple):
+    """What an attempt leads to.
 
     Attributes:
-      attempt: the one that is under way.
-      best: of those before it.
-      turn (): how many were before it, int32.
-      found, ended (): it got there; nothing is left to do.
+      best: the configuration to go on with.
+      again (): whether another attempt is to be made.
+      unfinished (): if not, whether Newton's steps are to go on at the best.
     """
 
-    attempt: levenberg_marquardt.State
     best: Best
-    turn: jax.Array
-    found: jax.Array
-    ended: jax.Array
+    again: jax.Array
+    unfinished: jax.Array
 
 
 def start(
-    prepared: Prepared, starts: Starts, base: jax.Array, errors: Any, options: SolveOptions, level: Level, spent: Any
+    prepared: Prepared,
+    starts: Starts,
+    base: jax.Array,
+    errors: Any,
+    options: SolveOptions,
+    level: Level,
+    number: jax.Array,
 ) -> State:
-    """Before the first step of the first attempt.
+    """Before the first step of an attempt; that a later one evaluates its start counts as a step.
 
     Args:
       base (nq,): where the degrees of freedom stand that do not take part.
-      options: of each attempt.
+      number (): of the attempt, from 0 on.
     """
-    none, no = jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    q = start_of(prepared, starts, base, none)
-    attempt = start_gauss_newton(prepared, q, errors, none, options.initial_damping, level, spent)
-    return State(attempt, Best(q, attempt.cost, errors, no), none, no, no)
+    none = jnp.zeros((), jnp.int32)
+    q = start_of(prepared, starts, base, number)
+    state = start_gauss_newton(prepared, q, errors, none, options.initial_damping, level, ())
+    return state._replace(iterations=jnp.minimum(number, 1))
 
 
-def step(
-    prepared: Prepared, state: State, starts: Starts, base: jax.Array, options: SolveOptions, level: Level
-) -> State:
-    """One step of the attempt that is under way; where it fails, the next one begins."""
-    moved = gauss_newton(prepared, state.attempt, dataclasses.replace(options, max_steps=UNBOUNDED), level)
-    over = moved.crawling | (moved.iterations - moved.before >= starts.spread.steps)
+def step(prepared: Prepared, state: State, starts: Starts, options: SolveOptions, level: Level) -> State:
+    """One step of an attempt, which ends where it crawls or takes too long."""
+    moved = gauss_newton(prepared, state, dataclasses.replace(options, max_steps=UNBOUNDED), level)
+    late = moved.iterations - moved.before >= starts.spread.steps
+    return moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
+
+
+def judge(prepared: Prepared, starts: Starts, level: Level, best: Best, state: State, number: jax.Array) -> Verdict:
+    """What an attempt that has ended leads to, after the best of those before it."""
     # Without tolerances, what tells that it is there is that it settles, and that the tasks that have one meet it.
-    there = moved.crawling & (not has_tolerances(prepared.problem, level)) & met(prepared, moved.errors, level)
-    failed = over & ~moved.met & ~moved.ended & ~there
-    rough = moved.ended & moved.met & unfinished(moved)
-    left = computed_once(failed | rough)
-    this = _of(moved)
-    better = (this.met & ~state.best.met) | ((this.met == state.best.met) & (this.cost < state.best.cost))
-    best = _where(left & better, this, state.best)
-    following = state.turn + 1
-    exhausted = following >= jnp.where(best.met, jnp.minimum(SECOND_LOOKS, starts.spread.count), starts.spread.count)
-    again = computed_once(left & ~exhausted)
-    fresh = restarted(moved, start_of(prepared, starts, base, following), options.initial_damping)
-    return State(
-        attempt=_where(again, fresh, moved),
-        best=best,
-        turn=jnp.where(again, following, state.turn),
-        found=~left & (moved.met | there),
-        ended=~again & (moved.ended | there | left),
-    )
-
-
-def outcome(state: State) -> tuple[Best, jax.Array]:
-    """The best configuration of all attempts, and whether Newton is to go on there."""
-    best = _where(state.found, _of(state.attempt), state.best)
-    return best, jnp.isfinite(best.cost) & ~(state.found & best.met)
-
-
-def _of(attempt: levenberg_marquardt.State) -> Best:
-    return Best(attempt.q, attempt.cost, attempt.errors, attempt.met)
-
-
-def _where(condition: jax.Array, new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
+    there = state.crawling & (not has_tolerances(prepared.problem, level)) & met(prepared, state.errors, level)
+    failed = ~state.met & ~there & jnp.isfinite(state.cost)
+    left = failed | (state.met & unfinished(state))
+    found = ~left & (state.met | there)
+    this = Best(state.q, state.cost, state.errors, state.met)
+    better = found | (this.met & ~best.met) | ((this.met == best.met) & (this.cost < best.cost))
+    best = jax.tree.map(lambda new, old: jnp.where(better, new, old), this, best)
+    most = jnp.where(best.met, jnp.minimum(SECOND_LOOKS, starts.spread.count), starts.spread.count)
+    return Verdict(best, left & (number + 1 < most), jnp.isfinite(best.cost) & ~(found & best.met))

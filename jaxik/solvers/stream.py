@@ -11,6 +11,7 @@ from jax import lax
 from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
 from jaxik.machine import lanes_for
 from jaxik.solvers.loop import Method, Phase, kept
+from jaxik.solvers.seats import Seats, after_judging, at_work, next_to_judge, reseated, seats_for
 
 # The share of the lanes, one in so many, that wait before they all take other elements.
 WAITING = 8
@@ -139,59 +140,84 @@ class _Packing:
 
 
 def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
-    count = elements.count
+    count, width = elements.count, phase.width
     wanted = jax.vmap(lambda packed: phase.wants(packing.unpack(packed)))(results)
-    order, total = jnp.argsort(~wanted), jnp.sum(wanted)
-    init = lanes(
-        lambda context, packed: phase.init(context, packing.unpack(packed)), (elements.differs, True), phase.width
-    )
-    step = lanes(phase.step, (elements.differs, True), phase.width)
-    is_over = lanes(phase.ended, (True,), phase.width)
-    look = lanes(lambda state: packing.pack(phase.result(state)), (True,), phase.width)
-    watch = None if phase.watch is None else lanes(phase.watch, (True, True), phase.width)
-    worth_it = max(1, phase.width // WAITING)
+    order, total = jnp.argsort(~wanted), jnp.sum(wanted, dtype=jnp.int32)
 
-    def take(turns: jax.Array) -> tuple[list[jax.Array], Any]:
-        """Contexts and first states of the elements whose turn it is."""
-        which = order[elements.clipped(turns)]
+    def start(context: Any, packed: Any, number: jax.Array) -> Any:
+        return phase.init(context, packing.unpack(packed), number)
+
+    def judge_one(context: Any, packed: Any, state: Any) -> tuple[Any, jax.Array]:
+        result, again = phase.judge(context, packing.unpack(packed), state)
+        return packing.pack(result), again
+
+    init = lanes(start, (elements.differs, True, True), width)
+    step = lanes(phase.step, (elements.differs, True), width)
+    is_over = lanes(phase.ended, (True,), width)
+    judge = lanes(judge_one, (elements.differs, True, True), width)
+    watch = None if phase.watch is None else lanes(phase.watch, (True, True), width)
+
+    def elements_at(seats: Seats) -> jax.Array:
+        """Which elements the lanes work on, or some other."""
+        return order[elements.clipped(seats.place[seats.seat])]
+
+    def written(seats: Seats, here: jax.Array) -> jax.Array:
+        """The same where `here`, else one that does not exist, so that nothing is written."""
+        return jnp.where(here, elements_at(seats), count)
+
+    def take(seats: Seats) -> tuple[list[jax.Array], Any]:
+        """Contexts and first states of what the lanes are to work on."""
+        which = elements_at(seats)
         own = elements.own(which)
-        return own, init(elements.context(own), _lanes_of(results, which))
+        return own, init(elements.context(own), _lanes_of(results, which), seats.attempt)
 
-    def elements_at(turns: jax.Array, here: jax.Array) -> jax.Array:
-        """Which elements the lanes work on, where `here`; else one that does not exist, so that nothing is written."""
-        return jnp.where(here, order[elements.clipped(turns)], count)
-
-    def work(turns: jax.Array, following: jax.Array, own: list[jax.Array], state: Any, record: Any) -> Any:
+    def work(seats: Seats, own: list[jax.Array], state: Any, record: Any) -> tuple[Seats, Any, Any]:
         """Steps until enough lanes have ended to be worth the taking of others."""
-        context, active = elements.context(own), turns < total
+        context, head = elements.context(own), next_to_judge(seats)
+        worth_it = jnp.maximum(jnp.sum(head) // WAITING, 1)
+        none_left = (seats.following >= total) & (not phase.attempts)
 
         def going(carry: tuple[Any, ...]) -> jax.Array:
             over, *_ = carry
-            few = (following >= total) | (jnp.sum(over & active) < worth_it)
-            return few & ~jnp.all(over)
+            return (none_left | (jnp.sum(over & head) < worth_it)) & ~jnp.all(over)
 
         def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
             over, before, record = carry
             state = jax.tree.map(lambda new, old: jnp.where(over, old, new), step(context, before), before)
             if record is not None and watch is not None:
                 row, place = watch(before, state)
-                here = elements_at(turns, active & ~over)
+                here = written(seats, ~over)
                 record = record.at[here, kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
-            return is_over(state) | ~active, state, record
+            return over | is_over(state), state, record
 
-        return lax.while_loop(going, advance, (~active, state, record))
+        over, state, record = lax.while_loop(going, advance, (seats.over, state, record))
+        return seats._replace(over=over), state, record
+
+    def judged(seats: Seats, own: list[jax.Array], state: Any, found: Any) -> tuple[Seats, Any]:
+        """What ended is judged, the attempts of an element in their order."""
+        context = elements.context(own)
+
+        def due(seats: Seats) -> jax.Array:
+            return seats.over & next_to_judge(seats)
+
+        def advance(carry: tuple[Seats, Any]) -> tuple[Seats, Any]:
+            seats, found = carry
+            here = due(seats)
+            result, again = judge(context, _lanes_of(found, elements_at(seats)), state)
+            place = written(seats, here)
+            found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, result)
+            return after_judging(seats, here, again), found
+
+        return lax.while_loop(lambda carry: jnp.any(due(carry[0])), advance, (seats, found))
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        turns, following, own, state, found, record = carry
-        over, state, record = work(turns, following, own, state, record)
-        ended = over & (turns < total)
-        place = elements_at(turns, ended)
-        found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, look(state))
-        turns = jnp.where(ended, following + jnp.cumsum(ended) - 1, turns)
-        own, state = jax.tree.map(lambda new, old: jnp.where(ended, new, old), take(turns), (own, state))
-        return turns, following + jnp.sum(ended), own, state, found, record
+        seats, own, state, found, record = carry
+        seats, state, record = work(seats, own, state, record)
+        seats, found = judged(seats, own, state, found)
+        seats, fresh = reseated(seats, total, phase.attempts)
+        own, state = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), take(seats), (own, state))
+        return seats, own, state, found, record
 
-    turns = jnp.arange(phase.width)
-    carry = (turns, jnp.asarray(phase.width, turns.dtype), *take(turns), results, record)
-    *_, found, record = lax.while_loop(lambda carry: jnp.any(carry[0] < total), advance, carry)
-    return found, record
+    first = seats_for(width, total)
+    carry = lax.while_loop(lambda carry: jnp.any(at_work(carry[0])), advance, (first, *take(first), results, record))
+    return carry[3], carry[4]

@@ -1,0 +1,101 @@
+"""Elements that make several attempts end on lanes, in batches of any size, exactly as they do alone."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxik.solvers.loop import Method, Phase, iterate
+from jaxik.solvers.stream import stream
+
+WIDTH = 16
+
+
+def hashed(*numbers):
+    """A number from 0 to 1 that nothing but the numbers decide."""
+    mixed = jnp.zeros((), jnp.uint32)
+    for number in numbers:
+        mixed = (mixed ^ number.astype(jnp.uint32)) * jnp.uint32(2654435761)
+        mixed = mixed ^ (mixed >> 15)
+    return (mixed >> 8).astype(jnp.float32) * 2.0**-24
+
+
+def method(attempts=True):
+    """Each attempt takes 1 to 12 steps and has its own number; a share of them is good, and ends the element."""
+
+    def init(context, result, number):
+        length = 1 + (12 * hashed(context["seed"], number, jnp.asarray(1))).astype(jnp.int32)
+        return {"number": number, "left": length, "steps": jnp.zeros((), jnp.int32)}
+
+    def step(context, state):
+        return {**state, "left": state["left"] - 1, "steps": state["steps"] + 1}
+
+    def judge(context, result, state):
+        good = hashed(context["seed"], state["number"], jnp.asarray(2)) < context["share"]
+        # In any other order this is another number.
+        chain = result["chain"] * 31 + state["number"] * 7 + state["steps"]
+        judged = {"chain": chain, "steps": result["steps"] + state["steps"], "tried": result["tried"] + 1}
+        return judged, ~good & (judged["tried"] < context["most"]) & attempts
+
+    none = {"chain": 1, "steps": 0, "tried": 0}
+    return Method(
+        prepare=lambda seed, share, most: {"seed": seed, "share": share, "most": most},
+        start=lambda context: jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), none),
+        phases=(
+            Phase(
+                wants=lambda result: result["tried"] == 0,
+                init=init,
+                step=step,
+                ended=lambda state: state["left"] <= 0,
+                judge=judge,
+                attempts=attempts,
+                width=WIDTH,
+            ),
+        ),
+        answer=lambda context, result, record: result,
+        width=WIDTH,
+    )
+
+
+def arguments(count, share, most):
+    share = np.where(np.arange(count) % 7 == 3, 0.0, share).astype(np.float32)  # some never get there
+    return jnp.arange(count, dtype=jnp.int32) + 100, jnp.asarray(share), jnp.full(count, most, jnp.int32)
+
+
+def on_lanes(method, given):
+    return jax.jit(lambda *leaves: stream(method, list(leaves), (True,) * 3, jax.tree.structure((0, 0, 0))))(*given)
+
+
+@pytest.mark.parametrize("count", [1, 2, WIDTH - 1, WIDTH, WIDTH + 1, 200])
+@pytest.mark.parametrize(("share", "most"), [(0.9, 40), (0.2, 40), (0.2, 3), (0.0, 1)])
+def test_attempts_are_judged_in_their_order_whoever_makes_them(count, share, most):
+    given = arguments(count, share, most)
+    found = on_lanes(method(), given)
+    alone = jax.jit(jax.vmap(lambda *leaves: iterate(method(), *leaves)))(*given)
+    for name in alone:
+        np.testing.assert_array_equal(found[name], alone[name], err_msg=name)
+    never = np.asarray(given[1]) == 0
+    np.testing.assert_array_equal(found["tried"][never], most)
+
+
+def test_a_single_attempt_is_made_where_no_more_are():
+    found = on_lanes(method(attempts=False), arguments(50, 0.2, 40))
+    np.testing.assert_array_equal(found["tried"], 1)
+
+
+@pytest.mark.parametrize(("count", "most_turns"), [(1, 80), (4, 200)])
+def test_idle_lanes_make_the_attempts_that_elements_may_need(count, most_turns):
+    """One after the other, 64 attempts that fail take some 64 * 6.5 turns of the loop."""
+    lanes_asked = []
+    alone = method()
+    (phase,) = alone.phases
+
+    def ended(state):
+        jax.debug.callback(lambda left: lanes_asked.append(left), state["left"])
+        return phase.ended(state)
+
+    found = on_lanes(alone._replace(phases=(phase._replace(ended=ended),)), arguments(count, 0.0, 64))
+    jax.block_until_ready(found)
+    jax.effects_barrier()
+    np.testing.assert_array_equal(found["tried"], 64)
+    assert len(lanes_asked) / WIDTH <= most_turns
