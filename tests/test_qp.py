@@ -49,11 +49,6 @@ def assert_alike(one: QPSolution, other: QPSolution) -> None:
         )
 
 
-@pytest.mark.parametrize("count", [1, 7])
-def test_answer_does_not_depend_on_the_batch(count: int) -> None:
-    assert_same(solve(some(count)), jax.tree.map(lambda x: x[:count], whole()))
-
-
 def test_element_alone_is_solved_alike() -> None:
     alone = jax.jit(lambda given: solve(given))
     found = [alone({name: x[i] for name, x in programs().items()}) for i in range(40)]
