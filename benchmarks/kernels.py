@@ -2,27 +2,25 @@
 
 import re
 
+from jaxik.solvers.loop import STEPS
+
 # What is no kernel of its own: names for values, and calls whose bodies are counted.
 FREE = frozenset("parameter constant tuple get-tuple-element bitcast while conditional call after-all".split())
 # Name, type or tuple of types, operation.
 INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (?:\(.*?\)|\S+) ([a-z][a-z-]*)\(")
 BODY = re.compile(r"body=%?([\w.-]+)")
+LOOP = re.compile(rf'op_name="[^"]*/{STEPS}/while"')
 TRIPS = re.compile(r'known_trip_count[^}]*?"n":"(\d+)"')
 
 
 def kernels_per_step(text: str) -> list[int]:
-    """Of each solver's loop, in the order of the program: what one turn of it launches.
+    """Of each loop over steps, in the order of the program: what one turn of it launches.
 
-    Those loops are the innermost ones whose length is not known; branches of conditionals are left out.
+    Branches of conditionals are left out, and loops of unknown length inside.
     """
     bodies = _computations(text)
-    found = []
-    for lines in bodies.values():
-        for line in lines:
-            body = BODY.search(line)
-            if body and not TRIPS.search(line) and not _has_open_loop(bodies, body[1]):
-                found.append(_count(bodies, body[1]))
-    return found
+    loops = [BODY.search(line) for lines in bodies.values() for line in lines if LOOP.search(line)]
+    return [_count(bodies, body[1]) for body in loops if body]
 
 
 def _computations(text: str) -> dict[str, list[str]]:
@@ -48,8 +46,3 @@ def _count(bodies: dict[str, list[str]], name: str) -> int:
         elif kind and kind[1] not in FREE:
             total += 1
     return total
-
-
-def _has_open_loop(bodies: dict[str, list[str]], name: str) -> bool:
-    loops = [line for line in bodies.get(name, ()) if BODY.search(line)]
-    return any(not TRIPS.search(line) or _has_open_loop(bodies, BODY.search(line)[1]) for line in loops)  # type: ignore[index]

@@ -14,6 +14,9 @@ WIDTH = 128
 # Numbers that a core's L2 cache holds beside all else.
 CACHED = 2**17
 
+# What the loops over steps are called in compiled programs, and so in profiles of them.
+STEPS = "steps"
+
 
 class Phase(NamedTuple):
     """An iterative method, written for one element.
@@ -109,7 +112,8 @@ def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any
     def attempt(carry: Any) -> Any:
         result, record, number, _ = carry
         first = phase.init(context, before, number)
-        state, record = lax.while_loop(lambda carry: ~phase.ended(carry[0]), advance, (first, record))
+        with jax.named_scope(STEPS):
+            state, record = lax.while_loop(lambda carry: ~phase.ended(carry[0]), advance, (first, record))
         result, again = phase.judge(context, result, state)
         return result, record, number + 1, again
 

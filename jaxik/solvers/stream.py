@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
 from jaxik.machine import lanes_for
-from jaxik.solvers.loop import Method, Phase, kept
+from jaxik.solvers.loop import STEPS, Method, Phase, kept
 from jaxik.solvers.seats import Seats, after_judging, at_work, next_to_judge, reseated, seats_for
 
 # The share of the lanes, one in so many, that wait before they all take other elements. Searches of 4,096 and 10,000
@@ -191,7 +191,8 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
                 record = record.at[here, kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
             return over | is_over(state), state, record
 
-        over, state, record = lax.while_loop(going, advance, (seats.over, state, record))
+        with jax.named_scope(STEPS):
+            over, state, record = lax.while_loop(going, advance, (seats.over, state, record))
         return seats._replace(over=over), state, record
 
     def judged(seats: Seats, own: list[jax.Array], state: Any, found: Any) -> tuple[Seats, Any]:
