@@ -98,6 +98,29 @@ def test_a_higher_level_out_of_reach_is_as_near_as_without_the_lower_one() -> No
     np.testing.assert_allclose(cost(target, two.q[stalled]), cost(target, one.q[stalled]), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("name", "settled"), [("ur5e", 1.0), ("gen3", 1.0), ("panda", 0.3)])
+def test_a_posture_settles_below_a_position_out_of_reach(name: str, settled: float) -> None:
+    """A stretched arm: its elbow is what the position needs to second order only, its wrist is not needed at all."""
+    robot, count = jaxik.load_robot(name), 16
+    start, posture = robot.sample(jax.random.key(1), (count,)), robot.sample(jax.random.key(3), (count,))
+    target = robot.frame_pose(robot.sample(jax.random.key(2), (count,)), "tcp").wxyz_xyz
+    target = target.at[:, 4:].divide(jnp.linalg.norm(target[:, 4:], axis=-1, keepdims=True) / 1.5)
+    there = FrameTask(robot.frame("tcp"), type(robot.frame_pose(start, "tcp"))(target), orientation_cost=None)
+    one = solve(Problem(robot, {"tip": there}), start)
+    two = solve(Problem(robot, {"tip": there, "rest": PostureTask(posture, priority=1)}), start)
+    np.testing.assert_array_equal(one.status, Status.STALLED)
+    done = (np.asarray(two.status) == Status.STALLED) & (np.asarray(two.stationarity) < 1e-6)
+    assert np.mean(done) >= settled
+    far, near = (
+        np.linalg.norm(robot.frame_pose(found.q, "tcp").wxyz_xyz[:, 4:] - target[:, 4:], axis=-1)
+        for found in (two, one)
+    )
+    np.testing.assert_array_less(far, near + 1e-7)
+    before = np.sum((np.asarray(one.q) - posture) ** 2, axis=-1)
+    after = np.sum((np.asarray(two.q) - posture) ** 2, axis=-1)
+    assert (after <= before + 1e-6).all() and (after < 0.99 * before).mean() > 0.8
+
+
 def test_scipy_finds_no_better_posture_nearby() -> None:
     solution = with_posture(1.0)
     robot, posture = panda(), np.asarray(case()[2])

@@ -7,6 +7,7 @@ bound stays there. So the levels above do not see the costs of the one below.
 
 The Hessian along the null space is that of the Lagrangian: the levels above pull with the multipliers that balance the
 gradient of the one below (Absil, Mahony, Sepulchre: Optimization Algorithms on Matrix Manifolds, 2008, section 5.5).
+Of a level out of reach that would take third derivatives; without them steps converge linearly.
 """
 
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ PASSES = 4
 FAR = 1e-6
 # A level whose gradient is below this share of what its residual could give is as good as it gets, but not fulfilled.
 OUT_OF_REACH = 1e-3
+# A level out of reach may cost so much more than at first, as a share: rounding.
+RAISED = 1e-5
 # Levels above are restored where no more than this share of what they are off is left.
 KEPT = 1e-3
 
@@ -57,6 +60,8 @@ class Point(NamedTuple):
       keeps (): whether it leaves the coordinates of `tight` where they are. Let go, they would come back from their
         bound, by little each time that the level presses them against it.
       slope (): norm of the level's gradient along what they leave free.
+      lost (k,): which levels above are out of reach: stationary, but not fulfilled, here or where the steps began.
+      above (k,): the costs of the levels above once restored, to second order, in their units.
       met: whether the tasks of the levels above meet their tolerances.
     """
 
@@ -72,6 +77,8 @@ class Point(NamedTuple):
     restore: jax.Array
     keeps: jax.Array
     slope: jax.Array
+    lost: jax.Array
+    above: jax.Array
     met: jax.Array
 
     @property
@@ -86,6 +93,9 @@ class State(NamedTuple):
     Attributes:
       best, base: the best point so far, and the one that the next step starts from, while it is restored.
       required: whether points must meet the tolerances of the levels above, as the first one did.
+      lost (k,): which levels above were out of reach at the first point. Where it is not restored, none looks so, and
+        an arm that is stretched went astray, restored as if it could be fulfilled.
+      allowed (k,): the costs of the levels above there. What makes their gradients zero may lead to worse places.
       damping (), radius (), length (): of the next step along the level its damping and the most that it may be, of the
         last one its length; both in units of step.
       restorations (): steps since `best`.
@@ -97,6 +107,8 @@ class State(NamedTuple):
     best: Point
     base: Point
     required: jax.Array
+    lost: jax.Array
+    allowed: jax.Array
     damping: jax.Array
     radius: jax.Array
     length: jax.Array
@@ -128,11 +140,29 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
         restore=flat[0],
         keeps=no,
         slope=zero,
+        lost=jnp.zeros(level, bool),
+        above=jnp.zeros(level, dtype),
         met=no,
     )
     damping = jnp.asarray(rank_threshold(dtype), dtype)
     unknown = jnp.full((), jnp.inf, dtype)
-    return State(point, point, no, damping, zero + 1, zero, none, unknown, no, no, no, iterations, spent)
+    return State(
+        best=point,
+        base=point,
+        required=no,
+        lost=point.lost,
+        allowed=point.above,
+        damping=damping,
+        radius=zero + 1,
+        length=zero,
+        restorations=none,
+        size=unknown,
+        last=no,
+        stationary=no,
+        ended=no,
+        iterations=iterations,
+        spent=spent,
+    )
 
 
 def step(prepared: Prepared, state: State, options: SolveOptions, level: int) -> State:
@@ -148,18 +178,20 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     used = jnp.where(state.last, rank_threshold(dtype), state.damping)
     proposed = _proposed(state.base, limits, scale, used, state.radius, restoring)
     length = jnp.where(restoring & ~late, state.length, jnp.max(jnp.abs(proposed.along)))
-    trial = _evaluate(prepared, reached(prepared, state.base.q, limits, scale * proposed.move), level)
+    trial = _evaluate(prepared, reached(prepared, state.base.q, limits, scale * proposed.move), level, state.lost)
 
     finite = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore))
     left = jnp.max(jnp.abs(trial.restore))
     restored = (left <= jnp.maximum(RESTORED * jnp.maximum(length, before), tolerance)) & (trial.met | ~state.required)
+    # To third order in what is left to restore.
+    kept = jnp.all(~state.lost | (trial.above <= state.allowed * (1 + RAISED) + left**3))
     # Below rounding, and what the merit leaves out, the cost does not tell the better point from the worse.
     blur = NOISE * eps * best.cost + _left_out(best) + _left_out(trial)
     unseen = jnp.abs(proposed.predicted) <= blur
     lower = trial.merit < best.merit
     flatter = (_unsettled(trial) < _unsettled(best)) & (trial.merit <= best.merit + blur)
     # Where restoring is most of the step, the merit of the point before it says little.
-    accepted = finite & (first | (restored & (lower | (unseen & flatter) | (before > length))))
+    accepted = finite & (first | (restored & kept & (lower | (unseen & flatter) | (before > length))))
     # Nothing restores what the last step leaves.
     accepted = accepted & (~state.last | (left <= tolerance))
     again = finite & ~first & ~restored & (state.restorations < RESTORING_STEPS)
@@ -188,6 +220,8 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
         best=best,
         base=_where(again & ~state.last, trial, best),
         required=jnp.where(first, trial.met, state.required),
+        lost=jnp.where(first, trial.lost, state.lost),
+        allowed=jnp.where(first, trial.above, state.allowed),
         damping=jnp.where(first, state.damping, jnp.clip(damping, rank_threshold(dtype), MAX_DAMPING)),
         radius=jnp.where(first, state.radius, radius),
         length=length,
@@ -219,7 +253,7 @@ def _where(condition: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(lambda n, o: jnp.where(condition, n, o), new, old)
 
 
-def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
+def _evaluate(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point:
     kin, scale, moving = evaluate(prepared, q), step_scale(prepared), prepared.moving
     limits, names = limits_at(prepared, q), prepared.levels
 
@@ -236,7 +270,8 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
     squares = [jacobian.T @ jacobian for jacobian in jacobians]
     units = [largest(jnp.sum(jacobian * jacobian, axis=0)) for jacobian in jacobians]
     gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
-    hessians = []
+    costs = [0.5 * jnp.sum(model.residual**2) / unit for model, unit in zip(models[:level], units[:level], strict=True)]
+    hessians, out_of_reach = [], []
     for j, (model, square) in enumerate(zip(models, squares, strict=True)):
         bend = curved(j, model.residual)
         if j < level:
@@ -244,7 +279,9 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
             # What is left of a residual that can reach zero would bend directions that the level leaves free.
             pull = jnp.where(not_held(limits, gradients[j]), gradients[j], 0)
             weight = jnp.sqrt(jnp.sum(model.residual**2) / units[j])
-            bend = jnp.where(jnp.max(jnp.abs(pull)) <= OUT_OF_REACH * weight, bend, 0)
+            still = jnp.max(jnp.abs(pull)) <= OUT_OF_REACH * weight
+            bend = jnp.where(still | lost[j], bend, 0)
+            out_of_reach.append(lost[j] | (still & (weight > FAR)))
         hessians.append((square + bend) / units[j])
     needs = needs_of(hessians[:level], ~pressed(limits, gradients[:level], hessians[:level]))
     restore = restored_by(needs, gradients[:level], hessians[:level])
@@ -264,7 +301,9 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
         balance = -solve_within(tight, j, pulled)
         pulled = pulled + hessians[j] @ balance
         pull = jacobians[j] @ balance / units[j]
-        hessians[level] = hessians[level] + curved(j, pull)
+        # Of a level out of reach that is one of three parts of its third derivatives, and worse than nothing: where the
+        # others cancel it, as a wrist that the level does not need, steps went a tenth of the way.
+        hessians[level] = hessians[level] + jnp.where(out_of_reach[j], 0, curved(j, pull))
         total = total + pull @ models[j].jacobian
     # A limit bends coordinates as far as all levels together press against it.
     hessians[level] = hessians[level] + bent(total)
@@ -284,6 +323,10 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int) -> Point:
         restore=restore,
         keeps=keeps,
         slope=jnp.sqrt(jnp.sum(reduced * reduced)),
+        lost=jnp.stack(out_of_reach),
+        above=jnp.stack(
+            [cost + 0.5 * jnp.sum(gradient * restore) for cost, gradient in zip(costs, gradients, strict=False)]
+        ),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
 
