@@ -38,7 +38,7 @@ class Context(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a search spent: steps (), and starts (), that it tried."""
+    """What a search spent: steps (), and starts (), that it tried; none where there is no search."""
 
     steps: jax.Array
     starts: jax.Array
@@ -79,7 +79,7 @@ def _start(context: Context) -> Result:
     infinite = jnp.full((), jnp.inf, context.q.dtype)
     shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
     unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-    return Result(context.q, infinite, unknown, infinite, no, no, no, none, Spent(none, none + 1))
+    return Result(context.q, infinite, unknown, infinite, no, no, no, none, Spent(none, none))
 
 
 def _result(state: levenberg_marquardt.State) -> Result:
@@ -100,7 +100,7 @@ def _judge_attempt(
     context: Context, starts: Starts, level: Level, so_far: Result, state: levenberg_marquardt.State
 ) -> tuple[Result, jax.Array]:
     """What comes after has steps of its own; Newton's tell whether the best failure could be no better."""
-    tried = jnp.where(_unseen(so_far), 0, so_far.spent.starts)
+    tried = so_far.spent.starts
     best = restarts.Best(so_far.q, so_far.cost, so_far.errors, so_far.met)
     verdict = restarts.judge(context.prepared, starts, level, best, state, tried)
     result = _result(state)._replace(
@@ -181,7 +181,7 @@ def _answer(prefer: str | None, context: Context, result: Result, record: jax.Ar
         status=status.astype(jnp.int32),
         residuals=residuals,
         iterations=result.iterations + result.spent.steps,
-        starts=result.spent.starts,
+        starts=jnp.maximum(result.spent.starts, 1),
         cost=cost,
         stationarity=result.size,
         derivative=jnp.full((), Derivative.UNASKED, jnp.int32),

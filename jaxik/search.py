@@ -35,7 +35,8 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     The user's own starts come first, or `q_home`; then a quasi-random sequence fills the joint space evenly. Attempts
     that crawl are given up early, and elements that are solved leave at once, so that work goes to what is unsolved.
     What got there is finished as `solve` does: polished, lower levels solved in what the higher ones leave free.
-    Where nothing gets there, the best of all attempts is brought to stationarity: STALLED, with the closest pose found.
+    Where nothing gets there, the best of all attempts is brought to stationarity: STALLED, with the closest pose found,
+    or TIMEOUT where that takes more than `SolveOptions.max_steps`.
 
     Args:
       problem: as of `solve`.

@@ -35,7 +35,7 @@ def method(attempts=True):
         # In any other order this is another number.
         chain = result["chain"] * 31 + state["number"] * 7 + state["steps"]
         judged = {"chain": chain, "steps": result["steps"] + state["steps"], "tried": result["tried"] + 1}
-        return judged, ~good & (judged["tried"] < context["most"]) & attempts
+        return judged, ~good & (judged["tried"] < context["most"])
 
     none = {"chain": 1, "steps": 0, "tried": 0}
     return Method(

@@ -23,11 +23,12 @@ class Phase(NamedTuple):
 
     Attributes:
       wants: result so far -> bool: whether the element goes through this phase.
-      init: context, result before the phase, number of the attempt -> state. Cheap: a step may be the first to evaluate
-        anything.
+      init: context, result before the phase, number of the attempt -> state, which has not ended. Cheap: a step may be
+        the first to evaluate anything.
       step: context, state -> state.
       ended: state -> bool: nothing is left to do. What a step makes of such a state is not looked at.
-      judge: context, result so far, state -> the result so far, whether another attempt is wanted.
+      judge: context, result so far, state -> the result so far, and, where there are several attempts, whether another
+        one is wanted.
       attempts: whether an element makes several attempts, from 0 on, until no other is wanted.
       watch: states before and after a step -> its row (k,) in the record of the element, and where that stands; below 0
         where it leaves none.

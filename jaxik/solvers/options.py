@@ -75,8 +75,9 @@ class SearchOptions:
     """Options of `search`; all but `solutions`, `candidates` and `prefer` are traced by JAX.
 
     Args:
-      max_starts: an element makes at most so many attempts (*batch,), which its candidates share, at least one each.
-      start_steps: an attempt takes at most so many steps (*batch,); most that fail show it sooner.
+      max_starts: an element makes at most so many attempts (*batch,), from 1 on. Its candidates share them, each of
+        which makes at least one.
+      start_steps: an attempt takes at most so many steps (*batch,), from 1 on; most that fail show it sooner.
       solutions: how many distinct solutions to return of each element; more than one is an axis behind the batch.
         Static.
       candidates: how many attempts of an element must get there before it chooses among them. Static; None: one where
@@ -114,8 +115,8 @@ class SearchOptions:
             raise JaxikError("a search records no trace: solve again from q, with SolveOptions(trace=True)")
         set_fields(
             self,
-            max_starts=option("max_starts", self.max_starts, jnp.int32),
-            start_steps=option("start_steps", self.start_steps, jnp.int32),
+            max_starts=option("max_starts", self.max_starts, jnp.int32, least=1),
+            start_steps=option("start_steps", self.start_steps, jnp.int32, least=1),
             solutions=_count("solutions", self.solutions),
             candidates=None if candidates is None else _count("candidates", candidates),
             separation=option("separation", self.separation, float),

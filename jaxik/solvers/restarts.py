@@ -21,6 +21,8 @@ UNBOUNDED = 2**31 - 1
 # A solution that polishing leaves rough, as a stretched elbow does, is kept while other attempts, up to this many in
 # all, look for one that is not: within 1e-5 m and rad are then 99.96 % of Gen3 targets not 99.4, for 0.2 steps each.
 SECOND_LOOKS = 8
+# Where nothing at all can be evaluated at so many starts, something that was given is not finite.
+BLIND_STARTS = 16
 
 
 class Best(NamedTuple):
@@ -83,11 +85,11 @@ def judge(prepared: Prepared, starts: Starts, level: Level, best: Best, state: S
     """What an attempt that has ended leads to, after the best of those before it."""
     # Without tolerances, what tells that it is there is that it settles, and that the tasks that have one meet it.
     there = state.crawling & (not has_tolerances(prepared.problem, level)) & met(prepared, state.errors, level)
-    failed = ~state.met & ~there & jnp.isfinite(state.cost)
-    left = failed | (state.met & unfinished(state))
-    found = ~left & (state.met | there)
+    settled = (state.met & ~unfinished(state)) | there
+    found = settled & jnp.isfinite(state.cost)
     this = Best(state.q, state.cost, state.errors, state.met)
     better = found | (this.met & ~best.met) | ((this.met == best.met) & (this.cost < best.cost))
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), this, best)
-    most = jnp.where(best.met, jnp.minimum(SECOND_LOOKS, starts.spread.count), starts.spread.count)
-    return Verdict(best, left & (number + 1 < most), jnp.isfinite(best.cost) & ~(found & best.met))
+    bound = jnp.where(best.met, SECOND_LOOKS, jnp.where(jnp.isfinite(best.cost), UNBOUNDED, BLIND_STARTS))
+    again = ~found & (number + 1 < jnp.minimum(bound, starts.spread.count))
+    return Verdict(best, again, jnp.isfinite(best.cost) & ~(found & best.met))

@@ -19,6 +19,9 @@ DONE = 2**31 - 1
 class Seats(NamedTuple):
     """What W lanes work on. Each lane takes elements from the queue to its own seat, and may work for other seats.
 
+    Lanes work for other seats only when the queue is empty, so that a lane that takes an element has its seat to
+    itself. No two lanes make the same attempt, and some lane makes the first one of each element that was not judged.
+
     Attributes:
       place (W,): by seat, where its element stands in the queue.
       begun, judged (W,): by seat, how many attempts of its element were begun, and how many were judged; `DONE` where
@@ -74,7 +77,7 @@ def reseated(seats: Seats, total: jax.Array, attempts: bool) -> tuple[Seats, jax
     goes_on = (seats.attempt == judged - 1) & (begun == judged)
     free = (seats.attempt < judged) & ~goes_on
     turn = seats.following + jnp.cumsum(free, dtype=jnp.int32) - 1
-    # No lane works for another seat while elements wait.
+    # Their seats are their own: no lane works for another while elements wait.
     new = free & (turn < total)
     seats = seats._replace(
         place=jnp.where(new, turn, seats.place),

@@ -13,8 +13,8 @@ from jaxik.machine import lanes_for
 from jaxik.solvers.loop import STEPS, Method, Phase, kept
 from jaxik.solvers.seats import Seats, after_judging, at_work, next_to_judge, reseated, seats_for
 
-# The share of the lanes, one in so many, that wait before they all take other elements. Searches of 4,096 and 10,000
-# Pandas take 25.9 and 55.5 ms so on one core, 27.3 and 56.9 with an eighth; `solve` is as fast with both.
+# The share of the elements at work, one in so many, that wait before all lanes take other ones. Searches of 4,096 and
+# 10,000 Pandas take 25.9 and 55.5 ms so on one core, 27.3 and 56.9 with an eighth; `solve` is as fast with both.
 WAITING = 5
 
 
@@ -65,7 +65,7 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     """Work on many elements, some at a time; a lane whose element has ended takes the next one.
 
     So hardly an element waits for a slower neighbour, and the shapes do not depend on the batch. Lanes that have ended
-    wait until they are a fifth of all.
+    wait until a fifth of the elements at work do.
 
     Args:
       method: what is done with each element.
@@ -150,7 +150,7 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
 
     def judge_one(context: Any, packed: Any, state: Any) -> tuple[Any, jax.Array]:
         result, again = phase.judge(context, packing.unpack(packed), state)
-        return packing.pack(result), again
+        return packing.pack(result), again & phase.attempts
 
     init = lanes(start, (elements.differs, True, True), width)
     step = lanes(phase.step, (elements.differs, True), width)

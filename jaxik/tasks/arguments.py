@@ -120,8 +120,8 @@ def set_common(task: Any) -> None:
         set_fields(task, tolerance=number("tolerance", task.tolerance))
 
 
-def option(name: str, value: Any, dtype: Any) -> jax.Array:
-    """A number of a solver's, or an array of them (*batch,), that is not negative."""
+def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
+    """A number of a solver's, or an array of them (*batch,), that is not negative, or not below `least`."""
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
         _check_option(name, value, dtype)
     try:
@@ -130,6 +130,8 @@ def option(name: str, value: Any, dtype: Any) -> jax.Array:
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
     if not isinstance(array, Tracer) and not (array >= 0).all():
         raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
+    if not isinstance(array, Tracer) and not (array >= least).all():
+        raise JaxikError(f"{name} is a count from {least} on, not {value!r}")
     return array
 
 

@@ -131,6 +131,58 @@ def test_an_element_does_not_depend_on_its_batch() -> None:
     assert (other.iterations != whole.iterations).any()
 
 
+def test_an_arm_does_not_depend_on_who_else_needs_its_lanes() -> None:
+    """More than a core has lanes for; every third out of reach, every tenth not a number, effort of many kinds."""
+    robot, target, _ = arm("panda")
+    count = 150
+    poses = target.wxyz_xyz[:count].at[::3, 4:].add(4.0).at[::10].set(jnp.nan)
+    most = jnp.asarray([1, 2, 9, 20, 60])[jnp.arange(count) % 5]
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(count))
+
+    def some(which: Any) -> jaxik.Solution:
+        task = FrameTask(robot.frame("tcp"), jaxlie.SE3(poses[which]))
+        options = SearchOptions(max_starts=most[which])
+        start = robot.q_home.astype(np.float32)
+        return jax.device_get(search(Problem(robot, {"tip": task}), keys[which], starts=start, options=options))
+
+    whole = some(np.arange(count))
+    assert {Status.CONVERGED, Status.STALLED, Status.NONFINITE} <= set(whole.status.tolist())
+    assert (whole.starts <= most).all()
+    stalled = np.arange(count)[(np.arange(count) % 3 == 0) & (np.arange(count) % 10 != 0)]
+    np.testing.assert_array_equal(whole.starts[stalled], most[stalled])
+    for which in (np.random.default_rng(0).permutation(count), np.arange(3), stalled[:7]):
+        found = some(which)
+        for name in ("q", "status", "iterations", "starts", "cost"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[which], err_msg=name)
+
+
+@jaxik.pytree
+class SidewaysRoot(jaxik.Task):
+    """The root of the tip's way to the left: undefined at every other configuration."""
+
+    target: Any = jaxik.leaf()
+    tolerance: Any = jaxik.leaf(default=1e-6)
+
+    @property
+    def frames(self) -> tuple[Any, ...]:
+        return (PLANE.frame("tip"),)
+
+    def residual(self, robot: jaxik.Robot, kin: Any) -> jax.Array:
+        return jnp.sqrt(kin.pose(PLANE.frame("tip")).translation()[1]) - self.target
+
+
+def test_starts_where_nothing_can_be_evaluated_are_passed_over() -> None:
+    targets = jnp.asarray([0.3, 0.5, 0.8, 2.0, jnp.nan])
+    solution = search(
+        Problem(PLANE, {"root": SidewaysRoot(targets)}), jax.random.key(0), starts=jnp.asarray([0.0, -1.0])
+    )
+    stalled = [Status.STALLED, Status.TIMEOUT]  # at the edge of where it is defined no step is small enough
+    np.testing.assert_array_equal(solution.status[:3], Status.CONVERGED)
+    assert int(solution.status[3]) in stalled and solution.starts[3] == 128
+    assert solution.status[4] == Status.NONFINITE and solution.starts[4] == 16
+    assert jnp.isfinite(solution.q).all()
+
+
 def test_it_traces_under_jit_and_folds_under_vmap() -> None:
     targets, whole = planar_targets(), found()
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(6))
@@ -355,6 +407,11 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "fewer candidates than solutions": (
         lambda: SearchOptions(solutions=8, candidates=4),
         "8 solutions are chosen from",
+    ),
+    "no starts at all": (lambda: SearchOptions(max_starts=0), "max_starts is a count from 1 on, not 0"),
+    "starts without a step": (
+        lambda: SearchOptions(start_steps=np.asarray([3, 0])),
+        "start_steps is a count from 1 on",
     ),
     "no solutions": (lambda: SearchOptions(solutions=0), "solutions is a count from 1 on, known before jit; not 0"),
     "an unknown preference": (lambda: SearchOptions(prefer="best"), "prefer is one of cost, reference, limits, not"),
