@@ -61,7 +61,7 @@ class Point(NamedTuple):
         bound, by little each time that the level presses them against it.
       slope (): norm of the level's gradient along what they leave free.
       lost (k,): which levels above are out of reach: stationary, but not fulfilled, here or where the steps began.
-      above (k,): the costs of the levels above once restored, to second order, in their units.
+      above, blur (k,): the costs of the levels above once restored, to second order, and how large the third may be.
       met: whether the tasks of the levels above meet their tolerances.
     """
 
@@ -79,6 +79,7 @@ class Point(NamedTuple):
     slope: jax.Array
     lost: jax.Array
     above: jax.Array
+    blur: jax.Array
     met: jax.Array
 
     @property
@@ -142,6 +143,7 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
         slope=zero,
         lost=jnp.zeros(level, bool),
         above=jnp.zeros(level, dtype),
+        blur=jnp.zeros(level, dtype),
         met=no,
     )
     damping = jnp.asarray(rank_threshold(dtype), dtype)
@@ -183,8 +185,7 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     finite = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore))
     left = jnp.max(jnp.abs(trial.restore))
     restored = (left <= jnp.maximum(RESTORED * jnp.maximum(length, before), tolerance)) & (trial.met | ~state.required)
-    # To third order in what is left to restore.
-    kept = jnp.all(~state.lost | (trial.above <= state.allowed * (1 + RAISED) + left**3))
+    kept = jnp.all(~state.lost | (trial.above <= state.allowed * (1 + RAISED) + trial.blur))
     # Below rounding, and what the merit leaves out, the cost does not tell the better point from the worse.
     blur = NOISE * eps * best.cost + _left_out(best) + _left_out(trial)
     unseen = jnp.abs(proposed.predicted) <= blur
@@ -270,7 +271,6 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> 
     squares = [jacobian.T @ jacobian for jacobian in jacobians]
     units = [largest(jnp.sum(jacobian * jacobian, axis=0)) for jacobian in jacobians]
     gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
-    costs = [0.5 * jnp.sum(model.residual**2) / unit for model, unit in zip(models[:level], units[:level], strict=True)]
     hessians, out_of_reach = [], []
     for j, (model, square) in enumerate(zip(models, squares, strict=True)):
         bend = curved(j, model.residual)
@@ -310,6 +310,7 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> 
     reduced = left_free(tight) @ pulled
     reduced = jnp.where(not_held(limits, reduced), reduced, 0)
     found = errors(prepared, kin)
+    heights, pulling = jnp.stack(units[:level]), jnp.stack(gradients[:level])
     return Point(
         q=q,
         errors=found,
@@ -324,9 +325,8 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> 
         keeps=keeps,
         slope=jnp.sqrt(jnp.sum(reduced * reduced)),
         lost=jnp.stack(out_of_reach),
-        above=jnp.stack(
-            [cost + 0.5 * jnp.sum(gradient * restore) for cost, gradient in zip(costs, gradients, strict=False)]
-        ),
+        above=jnp.stack([0.5 * m.residual @ m.residual for m in models[:level]]) + 0.5 * heights * (pulling @ restore),
+        blur=heights * jnp.max(jnp.abs(restore)) ** 3,
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
 
