@@ -90,12 +90,37 @@ def test_derivatives_of_a_step_are_those_of_stepping_again(name: str) -> None:
     for (path, moved), wanted in zip(
         jax.tree_util.tree_leaves_with_path(found.forward), jax.tree.leaves(found.differences), strict=True
     ):
+        assert np.isfinite(moved).all(), jax.tree_util.keystr(path)
         finite = np.isfinite(wanted)
         largest = max(np.abs(wanted[finite]).max(initial=0), 0.1)
         np.testing.assert_allclose(
             moved[finite], wanted[finite], rtol=0, atol=1e-6 * largest, err_msg=jax.tree_util.keystr(path)
         )
     np.testing.assert_allclose(found.reverse_pulled, found.forward_pulled, rtol=1e-8)
+
+
+def pulled(arguments: dict[str, Any], dtype: Any) -> list[jax.Array]:
+    """What pulling at velocities and configurations pulls at all arguments of a step."""
+    leaves, treedef = jax.tree.flatten(arguments)
+    places = [i for i, x in enumerate(leaves) if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
+
+    def pull(values: list[jax.Array]) -> jax.Array:
+        new = dict(enumerate(leaves)) | dict(zip(places, values, strict=True))
+        result = stepped(jax.tree.unflatten(treedef, [new[i] for i in range(len(leaves))]))
+        assert result.velocity.dtype == dtype
+        ways = (
+            jnp.sum(x * jnp.cos(jnp.arange(x.size, dtype=dtype)).reshape(x.shape)) for x in (result.velocity, result.q)
+        )
+        return sum(ways, jnp.zeros((), dtype))
+
+    return jax.jit(jax.grad(pull))([jnp.asarray(leaves[i], dtype) for i in places])
+
+
+@pytest.mark.parametrize("name", ["arm in levels", "closed loop"])
+def test_in_float32_they_are_nearly_those_of_float64(name: str) -> None:
+    for narrow, wide in zip(pulled(CASES[name](), np.float32), pulled(CASES[name](), np.float64), strict=True):
+        assert np.isfinite(narrow).all()
+        np.testing.assert_allclose(narrow, wide, rtol=0, atol=2e-3 * max(np.abs(wide).max(initial=0), 0.1))
 
 
 def programs() -> dict[str, jax.Array]:
