@@ -22,7 +22,7 @@ from jaxik.limits.box import Box, bends, bounds_of, from_box, to_box
 from jaxik.linalg import NOTHING, arrange, inverse_within, largest
 from jaxik.manifold import clamp, integrate
 from jaxik.problem import Level
-from jaxik.solvers.levels import OUT_OF_REACH
+from jaxik.solvers.levels import standing
 from jaxik.solvers.measure import limits_at, not_held
 from jaxik.solvers.needs import rank_threshold
 from jaxik.status import Derivative, Status
@@ -97,14 +97,13 @@ class _Above(NamedTuple):
 def _above(place: _Place) -> _Above:
     found = _Above([], [], [])
     for j, (model, jacobian) in enumerate(zip(place.models[:-1], place.boxed[:-1], strict=True)):
-        gradient, square = model.residual @ jacobian, jacobian.T @ jacobian
+        gradient, square = _gradient(place, j), jacobian.T @ jacobian
         unit = largest(jnp.diagonal(square))
-        weight = jnp.sqrt(jnp.sum(model.residual**2) / unit)
-        slope = jnp.max(jnp.where(not_held(place.limits, gradient), jnp.abs(gradient), 0)) / unit
-        lost = (slope <= OUT_OF_REACH * weight) & (weight > _at(FIRM, weight.dtype))
+        still, weight = standing(model.residual, gradient / unit, unit, place.limits)
+        lost = still & (weight > _at(FIRM, weight.dtype))
         # What is left of a residual that can reach zero would bend directions that the level leaves free.
         found.gradients.append(gradient)
-        found.hessians.append(square + jnp.where(lost, _bend(place, {j: model.residual}), 0))
+        found.hessians.append(jnp.where(lost, _hessian(place, j), square))
         found.lost.append(lost)
     return found
 
@@ -164,14 +163,14 @@ def _along(place: _Place, multiplier: jax.Array, function: Callable[[_Place], ja
     return jax.jvp(moved, (none,), (none + 1,))[1]
 
 
-def _gradient(place: _Place) -> jax.Array:
-    """Of the highest level (n,)."""
-    return place.models[0].residual @ place.boxed[0]
+def _gradient(place: _Place, level: int = 0) -> jax.Array:
+    """Of a level's cost (n,)."""
+    return place.models[level].residual @ place.boxed[level]
 
 
-def _hessian(place: _Place) -> jax.Array:
-    """Of the highest level (n, n)."""
-    return place.boxed[0].T @ place.boxed[0] + _bend(place, {0: place.models[0].residual})
+def _hessian(place: _Place, level: int = 0) -> jax.Array:
+    """Of a level's cost (n, n)."""
+    return place.boxed[level].T @ place.boxed[level] + _bend(place, {level: place.models[level].residual})
 
 
 def _at(pair: tuple[float, float], dtype: Any) -> float:

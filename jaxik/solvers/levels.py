@@ -277,9 +277,7 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> 
         if j < level:
             bend = bend + bent(model.residual @ model.jacobian)
             # What is left of a residual that can reach zero would bend directions that the level leaves free.
-            pull = jnp.where(not_held(limits, gradients[j]), gradients[j], 0)
-            weight = jnp.sqrt(jnp.sum(model.residual**2) / units[j])
-            still = jnp.max(jnp.abs(pull)) <= OUT_OF_REACH * weight
+            still, weight = standing(model.residual, gradients[j], units[j], limits)
             bend = jnp.where(still | lost[j], bend, 0)
             out_of_reach.append(lost[j] | (still & (weight > FAR)))
         hessians.append((square + bend) / units[j])
@@ -329,6 +327,17 @@ def _evaluate(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> 
         blur=heights * jnp.max(jnp.abs(restore)) ** 3,
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
+
+
+def standing(residual: jax.Array, gradient: jax.Array, unit: jax.Array, limits: Box) -> tuple[jax.Array, jax.Array]:
+    """Whether a level is as good as it gets, and how far from fulfilled (), in units of step.
+
+    Args:
+      residual (m,), gradient (n,): of the level, the latter divided by `unit` (), its largest curvature.
+    """
+    pull = jnp.where(not_held(limits, gradient), gradient, 0)
+    weight = jnp.sqrt(jnp.sum(residual**2) / unit)
+    return jnp.max(jnp.abs(pull)) <= OUT_OF_REACH * weight, weight
 
 
 def _left_over(needs: Needs, gradient: jax.Array, hessian: jax.Array, move: jax.Array) -> jax.Array:

@@ -128,9 +128,11 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
         array = jnp.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
-    if not isinstance(array, Tracer) and not (array >= 0).all():
+    if isinstance(array, Tracer):
+        return array
+    if not (array >= 0).all():
         raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
-    if not isinstance(array, Tracer) and not (array >= least).all():
+    if not (array >= least).all():
         raise JaxikError(f"{name} is a count from {least} on, not {value!r}")
     return array
 
