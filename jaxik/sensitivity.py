@@ -22,9 +22,9 @@ from jaxik.limits.box import Box, bends, bounds_of, from_box, to_box
 from jaxik.linalg import NOTHING, arrange, inverse_within, largest
 from jaxik.manifold import clamp, integrate
 from jaxik.problem import Level
-from jaxik.solvers.levels import standing
 from jaxik.solvers.measure import limits_at, not_held
 from jaxik.solvers.needs import rank_threshold
+from jaxik.solvers.point import standing
 from jaxik.status import Derivative, Status
 
 # In float32 and float64: a bound holds a joint that would leave it by more than this [rad or m], and by less than the
