@@ -87,23 +87,28 @@ def _bend(place: _Place, pulls: dict[int, jax.Array]) -> jax.Array:
 
 
 class _Above(NamedTuple):
-    """The levels above the last one: their gradients and Hessians, and whether each is out of reach."""
+    """The levels above the last one: gradient and Hessian, balanced by those above it, and whether out of reach."""
 
     gradients: list[jax.Array]
     hessians: list[jax.Array]
     lost: list[jax.Array]
 
 
-def _above(place: _Place) -> _Above:
+def _above(place: _Place, inside: jax.Array) -> _Above:
+    """All levels above the last one, where these coordinates (n,) are inside their bounds."""
     found = _Above([], [], [])
     for j, (model, jacobian) in enumerate(zip(place.models[:-1], place.boxed[:-1], strict=True)):
-        gradient, square = _gradient(place, j), jacobian.T @ jacobian
+        gradient, square, pulls = _gradient(place, j), jacobian.T @ jacobian, {j: model.residual}
+        if j:
+            own = place._replace(models=place.models[: j + 1], boxed=place.boxed[: j + 1])
+            balance = _balance(own, found, inside)
+            gradient, pulls = balance.gradient, pulls | dict(enumerate(balance.pulls))
         unit = largest(jnp.diagonal(square))
         still, weight = standing(model.residual, gradient / unit, unit, place.limits)
         lost = still & (weight > _at(FIRM, weight.dtype))
         # What is left of a residual that can reach zero would bend directions that the level leaves free.
         found.gradients.append(gradient)
-        found.hessians.append(jnp.where(lost, _hessian(place, j), square))
+        found.hessians.append(jnp.where(lost, square + _bend(place, pulls), square))
         found.lost.append(lost)
     return found
 
@@ -189,10 +194,11 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     problem, solution = arguments[0], answer.solution
     prepared = prepare(problem)
     place = _place(prepared, _with_slacks(prepared, solution.q))
-    limits, dtype, above = place.limits, solution.q.dtype, _above(place)
+    limits, dtype = place.limits, solution.q.dtype
     square = place.boxed[-1].T @ place.boxed[-1]
     moves = jnp.ones(limits.lower.shape, bool) if limits.moves is None else limits.moves
     low, high = (limits.lower >= 0) & moves, (limits.upper <= 0) & moves
+    above = _above(place, moves & ~low & ~high)
     visible = _at(VISIBLE, dtype)
     near = ((limits.lower >= -visible) | (limits.upper <= visible)) & moves
     # Where all bounds hold that the solution is at, multipliers tell which of them do.
@@ -254,8 +260,8 @@ def _unknown(place: _Place, above: _Above) -> jax.Array:
 def _inverted(hessian: jax.Array, square: jax.Array, left: jax.Array) -> tuple[jax.Array, ...]:
     """The Hessian, inverted within a projector, and its space there; J'J in its place where it is no minimum."""
     threshold, unit = rank_threshold(hessian.dtype), largest(jnp.diagonal(square))
-    inverse, space, pivot = inverse_within(left @ hessian @ left, unit, threshold)
-    minimum = pivot > 0
+    inverse, space, unswept = inverse_within(left @ hessian @ left, unit, threshold)
+    minimum = unswept <= threshold
     hessian = jnp.where(minimum, hessian, square)
     inverse, space = jax.lax.cond(
         minimum, lambda: (inverse, space), lambda: inverse_within(left @ square @ left, unit, threshold)[:2]
