@@ -123,6 +123,38 @@ def test_a_posture_settles_below_a_position_out_of_reach(name: str, dtype: Any) 
     assert np.mean(after < before) > 0.8
 
 
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_posture_costs_nothing_to_a_level_out_of_reach_below_one_that_is_met(constrained: bool) -> None:
+    """A height, as a level or a constraint, then as far out as the arm gets, then a posture."""
+    robot, count = jaxik.load_robot("ur5e"), 16
+    start, posture, other = (robot.sample(jax.random.key(seed), (count,)) for seed in (1, 3, 2))
+    pose = robot.frame_pose(other, "tcp")
+    away = pose.translation()[:, :2]
+    away = 2 * away / jnp.linalg.norm(away, axis=-1, keepdims=True)
+    far = type(pose)(pose.wxyz_xyz.at[:, 4:6].set(away))
+    part = partial(FrameTask, robot.frame("tcp"), orientation_cost=None, axes="world")
+    height, outward = part(pose, position_cost=[0.0, 0, 1]), partial(part, far, position_cost=[1.0, 1, 0])
+
+    def found(*lower: Any) -> Any:
+        own = dict(zip(("outward", "rest"), lower, strict=False))
+        if constrained:
+            return solve(Problem(robot, own, constraints={"height": height}), start)
+        return solve(Problem(robot, {"height": height, **own}), start)
+
+    one = found(outward(priority=1))
+    two = found(outward(priority=1), PostureTask(posture, priority=2))
+    reached = [robot.frame_pose(solution.q, "tcp").translation() for solution in (one, two)]
+    met = np.abs(reached[0][:, 2] - pose.translation()[:, 2]) < 1e-6
+    assert met.sum() >= count - 1
+    np.testing.assert_allclose(reached[1][met, 2], pose.translation()[met, 2], atol=1e-7)
+    before, after = (np.linalg.norm(place[:, :2] - away, axis=-1) for place in reached)
+    np.testing.assert_array_less(before[met], 2.0)
+    np.testing.assert_allclose(after[met], before[met], atol=1e-6)  # it cost up to a metre
+    assert np.mean(two.status == Status.STALLED) > 0.5  # 5 of 32 in 200 steps
+    nearer = np.sum((np.asarray(one.q) - posture) ** 2 - (np.asarray(two.q) - posture) ** 2, axis=-1)
+    assert np.mean(nearer > 0.1) > 0.5
+
+
 def test_scipy_finds_no_better_posture_nearby() -> None:
     solution = with_posture(1.0)
     robot, posture = panda(), np.asarray(case()[2])

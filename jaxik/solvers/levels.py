@@ -35,7 +35,7 @@ RESTORED, CLOSER = 0.03, 0.1
 RESTORING_STEPS = 4
 # How often the coordinates that a bound holds are determined within a step; one more is found each time.
 PASSES = 4
-# A level out of reach may cost so much more than at first, as a share: rounding.
+# A level above may cost so much more than at first, as a share: rounding.
 RAISED = 1e-5
 # An update of the Hessian whose denominator is below this share of its factors tells nothing.
 TELLING = 1e-3
@@ -121,7 +121,7 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     finite, left = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore)), trial.off
     near = jnp.maximum(jnp.maximum(RESTORED * length, CLOSER * before), tolerance)
     restored = (left <= near) & (trial.met | ~state.required)
-    kept = jnp.all(~state.lost | (trial.least <= state.allowed * (1 + RAISED)))
+    kept = jnp.all(trial.least <= state.allowed * (1 + RAISED))
     # Below rounding, and what the merit leaves out, the cost does not tell the better point from the worse.
     blur = NOISE * eps * best.cost + _left_out(best) + _left_out(trial)
     hidden = jnp.abs(proposed.predicted) <= blur
@@ -133,12 +133,14 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     accepted = accepted & (~state.last | (left <= tolerance))
     again = finite & ~first & ~restored & (state.restorations < RESTORING_STEPS)
     rejected = ~accepted & ~again
+    # What the steps have learned may mislead: before a level counts as stationary, a step without it has to fail.
+    misled = rejected & jnp.any(state.third != 0)
 
     undamped, exhausted = used < DAMPING, used >= 1
     judged = ~first & ~restoring & proposed.convex
     blocked = (proposed.size > tolerance) & jnp.all(proposed.move == 0)
     failed = rejected & ~blocked & (hidden & ~proposed.cut & (undamped | exhausted) | (length <= tolerance))
-    failed = failed & (before <= 10 * tolerance)
+    failed = failed & (before <= 10 * tolerance) & ~misled
     stationary = (judged & ((undamped & (proposed.size <= tolerance)) | failed)) | (state.last & state.stationary)
     good = accepted & (best.merit - trial.merit > GOOD_RATIO * proposed.predicted)
     worse = rejected & ~proposed.convex
@@ -146,10 +148,13 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
         good, SHRINK * state.damping, jnp.where(worse, jnp.maximum(GROW * state.damping, DAMPING), state.damping)
     )
     radius = jnp.where(
-        good, jnp.maximum(state.radius, 2 * length), jnp.where(rejected & (length > 0), SHORTER * length, state.radius)
+        good,
+        jnp.maximum(state.radius, 2 * length),
+        jnp.where(rejected & (length > 0) & ~misled, SHORTER * length, state.radius),
     )
     informed = accepted & ~first & ~state.last & jnp.any(state.lost)
-    third = lax.cond(informed, lambda: _learned(state.third, state.best, trial, along), lambda: state.third)
+    third = jnp.where(misled, 0, state.third)
+    third = lax.cond(informed, lambda: _learned(third, state.best, trial, along), lambda: third)
     best = _where(accepted, trial, best)
     iterations = state.iterations + jnp.where(first | late | state.last, 0, 1).astype(jnp.int32)
     settled = best.off <= tolerance
@@ -162,7 +167,7 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
         base=_where(onward, trial, best),
         required=jnp.where(first, trial.met, state.required),
         lost=jnp.where(first, trial.lost, state.lost),
-        allowed=jnp.where(first, trial.least, state.allowed),
+        allowed=jnp.where(first, jnp.maximum(trial.least, 0), state.allowed),
         third=third,
         damping=jnp.where(first, state.damping, jnp.clip(damping, rank_threshold(dtype), MAX_DAMPING)),
         radius=jnp.where(first, state.radius, radius),
@@ -193,11 +198,12 @@ def _unsettled(point: Point) -> jax.Array:
 
 def _learned(third: jax.Array, before: Point, after: Point, along: jax.Array) -> jax.Array:
     """What third derivatives add to the level's Hessian, so that it explains how a step (n,) changed the gradient."""
-    left = left_free(after.tight)
+    left, same = left_free(after.tight), jnp.all(after.tight.free == before.tight.free)
+    same = same & (jnp.abs(jnp.trace(left) - jnp.trace(left_free(before.tight))) < 0.5)
     moved = left @ along
     missing = left @ (after.reduced - before.reduced - (after.hessians[-1] + third) @ moved)
     share, most = missing @ moved, jnp.sqrt((missing @ missing) * (moved @ moved))
-    telling = jnp.abs(share) > TELLING * most
+    telling = same & (jnp.abs(share) > TELLING * most)
     return third + jnp.where(telling, missing[:, None] * missing / jnp.where(telling, share, 1), 0)
 
 

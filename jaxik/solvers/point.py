@@ -43,7 +43,8 @@ class Point(NamedTuple):
       keeps (): whether it leaves the coordinates of `tight` where they are. Let go, they would come back from their
         bound, by little each time that the level presses them against it.
       reduced (n,): the level's gradient along what they leave free, once they are restored.
-      least (k,): what the levels above cost then, to second order, less what the third may be.
+      least (k,): what the levels above cost then, to second order, less what the third may be, and less what leaves
+        them fulfilled.
       met: whether the tasks of the levels above meet their tolerances.
     """
 
@@ -124,32 +125,39 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
     jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
     units = [largest(jnp.sum(jacobian * jacobian, axis=0)) for jacobian in jacobians]
     gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
-    hessians = [j.T @ j / unit for j, unit in zip(jacobians, units, strict=True)]
-    gauss_newton, above = hessians[-1], Above([], [], [])
-    for j, (model, unit) in enumerate(zip(models[:-1], units[:-1], strict=True)):
-        bend = (curved(j, model.residual) + bent(model.residual @ model.jacobian)) / unit
-        still, weight = standing(model.residual, gradients[j], unit, limits)
-        above.lost.append(lost[j] | (still & (weight > far(q.dtype))))
-        # Over what hardly curves, rounding would lead far.
-        blurred = above.lost[j] & (jnp.abs(gradients[j]) <= jnp.finfo(q.dtype).eps * weight)
-        above.gradients.append(jnp.where(blurred, 0, gradients[j]))
-        # What is left of a residual that can reach zero would bend directions that the level leaves free.
-        above.hessians.append(hessians[j] + jnp.where(still | lost[j], bend, 0))
+    squares = [j.T @ j / unit for j, unit in zip(jacobians, units, strict=True)]
+    above = Above([], [], [])
 
-    hessian = gauss_newton + curved(level, models[-1].residual) / units[-1]
+    def balanced(needs: Needs | None, j: int, pulled: jax.Array, hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Gradient and Hessian of level j, and of the levels above it that pull so that they balance it."""
+        total = models[j].residual @ models[j].jacobian / units[j]
+        for k in reversed(range(j)):
+            assert needs is not None
+            balance = -solve_within(needs, k, pulled)
+            pulled = pulled + above.hessians[k] @ balance
+            pull = jacobians[k] @ balance / units[k]
+            # Of a level out of reach that is one of three parts of its third derivatives, and worse than nothing: where
+            # the others cancel it, as a wrist that the level does not need, steps went a tenth of the way.
+            hessian = hessian + jnp.where(above.lost[k], 0, curved(k, pull))
+            total = total + pull @ models[k].jacobian
+        # A limit bends coordinates as far as all levels together press against it.
+        return pulled, hessian + bent(total)
+
+    for j, (model, unit) in enumerate(zip(models[:-1], units[:-1], strict=True)):
+        needs = needs_of(above, ~pressed(limits, above)) if j else None
+        pulled, hessian = balanced(needs, j, gradients[j], squares[j] + curved(j, model.residual) / unit)
+        still, weight = standing(model.residual, pulled, unit, limits)
+        above.lost.append(lost[j] | (still & (weight > far(q.dtype))))
+        # In float32 rounding would lead far over what hardly curves. In float64 solutions would be off by 1e-8.
+        rounding = 0 if q.dtype == jnp.float64 else jnp.finfo(q.dtype).eps * weight
+        blurred = above.lost[j] & (jnp.abs(pulled) <= rounding)
+        above.gradients.append(jnp.where(blurred, 0, pulled))
+        # What is left of a residual that can reach zero would bend directions that the level leaves free.
+        above.hessians.append(jnp.where(still | lost[j], hessian, squares[j]))
+
+    hessian = squares[-1] + curved(level, models[-1].residual) / units[-1]
     needs, tight, restore, keeps = _restoring(above, limits, gradients[-1], hessian)
-    pulled = gradients[-1] + hessian @ restore
-    total = models[-1].residual @ models[-1].jacobian / units[-1]
-    for j in reversed(range(level)):
-        balance = -solve_within(tight, j, pulled)
-        pulled = pulled + above.hessians[j] @ balance
-        pull = jacobians[j] @ balance / units[j]
-        # Of a level out of reach that is one of three parts of its third derivatives, and worse than nothing: where the
-        # others cancel it, as a wrist that the level does not need, steps went a tenth of the way.
-        hessian = hessian + jnp.where(above.lost[j], 0, curved(j, pull))
-        total = total + pull @ models[j].jacobian
-    # A limit bends coordinates as far as all levels together press against it.
-    hessian = hessian + bent(total)
+    pulled, hessian = balanced(tight, level, gradients[-1] + hessian @ restore, hessian)
     reduced = left_free(tight) @ pulled
     found, heights = errors(prepared, kin), jnp.stack(units[:-1])
     costs = jnp.stack([0.5 * model.residual @ model.residual for model in models])
@@ -161,14 +169,14 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
         unit=units[-1],
         gradients=jnp.stack([*above.gradients, gradients[-1]]),
         hessians=jnp.stack([*above.hessians, hessian]),
-        gauss_newton=gauss_newton,
+        gauss_newton=squares[-1],
         lost=jnp.stack(above.lost),
         needs=needs,
         tight=tight,
         restore=restore,
         keeps=keeps,
         reduced=jnp.where(not_held(limits, reduced), reduced, 0),
-        least=restored - heights * jnp.max(jnp.abs(restore)) ** 3,
+        least=restored - heights * (jnp.max(jnp.abs(restore)) ** 3 + 0.5 * far(q.dtype) ** 2),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
 
