@@ -173,9 +173,9 @@ def _gradient(place: _Place, level: int = 0) -> jax.Array:
     return place.models[level].residual @ place.boxed[level]
 
 
-def _hessian(place: _Place, level: int = 0) -> jax.Array:
-    """Of a level's cost (n, n)."""
-    return place.boxed[level].T @ place.boxed[level] + _bend(place, {level: place.models[level].residual})
+def _hessian(place: _Place) -> jax.Array:
+    """Of the highest level's cost (n, n)."""
+    return place.boxed[0].T @ place.boxed[0] + _bend(place, {0: place.models[0].residual})
 
 
 def _at(pair: tuple[float, float], dtype: Any) -> float:

@@ -99,8 +99,8 @@ def test_a_higher_level_out_of_reach_is_as_near_as_without_the_lower_one() -> No
 
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
-@pytest.mark.parametrize("name", ["ur5e", "gen3", "panda"])
-def test_a_posture_settles_below_a_position_out_of_reach(name: str, dtype: Any) -> None:
+@pytest.mark.parametrize(("name", "settled"), [("ur5e", 1.0), ("gen3", 1.0), ("panda", 0.9)])
+def test_a_posture_settles_below_a_position_out_of_reach(name: str, settled: float, dtype: Any) -> None:
     """A stretched arm: its elbow is what the position needs to second order only, its wrist is not needed at all."""
     robot, count = jaxik.load_robot(name), 16
     start, posture = robot.sample(jax.random.key(1), (count,)), robot.sample(jax.random.key(3), (count,))
@@ -110,14 +110,16 @@ def test_a_posture_settles_below_a_position_out_of_reach(name: str, dtype: Any) 
     one = solve(Problem(robot, {"tip": there}), start.astype(dtype))
     two = solve(Problem(robot, {"tip": there, "rest": PostureTask(posture, priority=1)}), start.astype(dtype))
     np.testing.assert_array_equal(one.status, Status.STALLED)
-    assert np.mean(two.status == Status.STALLED) > 0.9
-    assert np.mean(np.asarray(two.stationarity) < (1e-6 if dtype == jnp.float64 else 1e-2)) > 0.9
+    double = dtype == jnp.float64
+    done = (np.asarray(two.status) == Status.STALLED) & (np.asarray(two.stationarity) < (1e-6 if double else 1e-2))
+    assert np.mean(done) >= (settled if double else 0.9)
     far, near = (
         np.linalg.norm(robot.frame_pose(found.q.astype(float), "tcp").wxyz_xyz[:, 4:] - target[:, 4:], axis=-1)
         for found in (two, one)
     )
-    assert np.mean(far < near + 1e-7) > 0.9
-    np.testing.assert_array_less(far, near + 1e-3)  # in another minimum 0.2 mm; at a saddle 24 cm
+    # In float32 one may end in another minimum of the position, 0.2 mm farther; at a saddle it was 24 cm.
+    assert np.mean(far < near + 1e-7) >= (1 if double else 0.9)
+    np.testing.assert_array_less(far, near + (1e-7 if double else 1e-3))
     before = np.sum((np.asarray(one.q) - posture) ** 2, axis=-1)
     after = np.sum((np.asarray(two.q) - posture) ** 2, axis=-1)
     assert np.mean(after < before) > 0.8
