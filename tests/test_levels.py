@@ -125,10 +125,10 @@ def test_a_posture_settles_below_a_position_out_of_reach(name: str, settled: flo
     assert np.mean(after < before) > 0.8
 
 
-@pytest.mark.parametrize("constrained", [False, True])
-def test_a_posture_costs_nothing_to_a_level_out_of_reach_below_one_that_is_met(constrained: bool) -> None:
+@pytest.mark.parametrize(("name", "constrained"), [("panda", False), ("ur5e", True)])
+def test_a_posture_costs_nothing_to_a_level_out_of_reach_below_one_that_is_met(name: str, constrained: bool) -> None:
     """A height, as a level or a constraint, then as far out as the arm gets, then a posture."""
-    robot, count = jaxik.load_robot("ur5e"), 16
+    robot, count = jaxik.load_robot(name), 16
     start, posture, other = (robot.sample(jax.random.key(seed), (count,)) for seed in (1, 3, 2))
     pose = robot.frame_pose(other, "tcp")
     away = pose.translation()[:, :2]
@@ -152,7 +152,7 @@ def test_a_posture_costs_nothing_to_a_level_out_of_reach_below_one_that_is_met(c
     before, after = (np.linalg.norm(place[:, :2] - away, axis=-1) for place in reached)
     np.testing.assert_array_less(before[met], 2.0)
     np.testing.assert_allclose(after[met], before[met], atol=1e-6)  # it cost up to a metre
-    assert np.mean(two.status == Status.STALLED) > 0.5  # 5 of 32 in 200 steps
+    assert np.mean(two.status == Status.STALLED) > 0.9  # of UR5e, a half; of Panda, a third
     nearer = np.sum((np.asarray(one.q) - posture) ** 2 - (np.asarray(two.q) - posture) ** 2, axis=-1)
     assert np.mean(nearer > 0.1) > 0.5
 

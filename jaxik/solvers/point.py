@@ -22,6 +22,8 @@ from jaxik.solvers.needs import Above, Needs, left_free, needs_of, pressed, rest
 FAR = (1e-4, 1e-6)
 # A level whose gradient is below this share of what its residual could give is as good as it gets.
 STILL = 1e-3
+# A Jacobian whose squares are below this share of what the residual bends has vanished.
+VANISHED = 1e-3
 # Levels above are restored where no more than this share of what they are off is left.
 KEPT = 1e-3
 
@@ -123,14 +125,18 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
 
     models = [rows(prepared, kin, names[j]) for j in range(level + 1)]
     jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
-    units = [largest(jnp.sum(jacobian * jacobian, axis=0)) for jacobian in jacobians]
+    squares, curves = [j.T @ j for j in jacobians], [curved(j, model.residual) for j, model in enumerate(models)]
+    units = [unit_of(square, curve) for square, curve in zip(squares, curves, strict=True)]
     gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
-    squares = [j.T @ j / unit for j, unit in zip(jacobians, units, strict=True)]
-    above = Above([], [], [])
+    squares, curves = ([x / unit for x, unit in zip(xs, units, strict=True)] for xs in (squares, curves))
+    above, leans = Above([], [], []), list[jax.Array]()
 
-    def balanced(needs: Needs | None, j: int, pulled: jax.Array, hessian: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Gradient and Hessian of level j, and of the levels above it that pull so that they balance it."""
-        total = models[j].residual @ models[j].jacobian / units[j]
+    def balanced(needs: Needs | None, j: int, pulled: jax.Array, hessian: jax.Array) -> tuple[jax.Array, ...]:
+        """Gradient and Hessian of level j, and of the levels above it that pull so that they balance it.
+
+        And how much it would cost more were these fulfilled, to first order.
+        """
+        total, lean = models[j].residual @ models[j].jacobian / units[j], jnp.zeros((), q.dtype)
         for k in reversed(range(j)):
             assert needs is not None
             balance = -solve_within(needs, k, pulled)
@@ -140,12 +146,14 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
             # the others cancel it, as a wrist that the level does not need, steps went a tenth of the way.
             hessian = hessian + jnp.where(above.lost[k], 0, curved(k, pull))
             total = total + pull @ models[k].jacobian
+            lean = lean + jnp.where(above.lost[k], 0, pull @ models[k].residual)
         # A limit bends coordinates as far as all levels together press against it.
-        return pulled, hessian + bent(total)
+        return pulled, hessian + bent(total), lean
 
     for j, (model, unit) in enumerate(zip(models[:-1], units[:-1], strict=True)):
-        needs = needs_of(above, ~pressed(limits, above)) if j else None
-        pulled, hessian = balanced(needs, j, gradients[j], squares[j] + curved(j, model.residual) / unit)
+        needs = _pressing(above, limits, gradients[j]) if j else None
+        pulled, hessian, lean = balanced(needs, j, gradients[j], squares[j] + curves[j])
+        leans.append(lean)
         still, weight = standing(model.residual, pulled, unit, limits)
         above.lost.append(lost[j] | (still & (weight > far(q.dtype))))
         # In float32 rounding would lead far over what hardly curves. In float64 solutions would be off by 1e-8.
@@ -155,13 +163,13 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
         # What is left of a residual that can reach zero would bend directions that the level leaves free.
         above.hessians.append(jnp.where(still | lost[j], hessian, squares[j]))
 
-    hessian = squares[-1] + curved(level, models[-1].residual) / units[-1]
+    hessian = squares[-1] + curves[-1]
     needs, tight, restore, keeps = _restoring(above, limits, gradients[-1], hessian)
-    pulled, hessian = balanced(tight, level, gradients[-1] + hessian @ restore, hessian)
+    pulled, hessian, _ = balanced(tight, level, gradients[-1] + hessian @ restore, hessian)
     reduced = left_free(tight) @ pulled
     found, heights = errors(prepared, kin), jnp.stack(units[:-1])
     costs = jnp.stack([0.5 * model.residual @ model.residual for model in models])
-    restored = costs[:-1] + 0.5 * heights * (jnp.stack(above.gradients) @ restore)
+    restored = costs[:-1] + heights * (jnp.stack(leans) + 0.5 * jnp.stack(above.gradients) @ restore)
     return Point(
         q=q,
         errors=found,
@@ -179,6 +187,12 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
         least=restored - heights * (jnp.max(jnp.abs(restore)) ** 3 + 0.5 * far(q.dtype) ** 2),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
+
+
+def _pressing(above: Above, limits: Box, gradient: jax.Array) -> Needs:
+    """What levels above need of the coordinates that neither they nor a gradient below them press against a bound."""
+    needs = needs_of(above, ~pressed(limits, above))
+    return needs_of(above, needs.free & not_held(limits, left_free(needs) @ gradient))
 
 
 def _restoring(
@@ -199,6 +213,14 @@ def _restoring(
 
     keeps = jnp.all(jnp.stack([left_over(*level) for level in zip(above.gradients, above.hessians, strict=True)]))
     return needs, tight, jnp.where(keeps, kept, restore), keeps
+
+
+def unit_of(square: jax.Array, curve: jax.Array) -> jax.Array:
+    """A level's largest curvature (), of J'J (n, n), or where J vanishes of what its residual adds (n, n).
+
+    Of a position along one axis, out of reach, J is zero where the arm is stretched along that.
+    """
+    return largest(jnp.maximum(jnp.diagonal(square), VANISHED * jnp.abs(jnp.diagonal(curve))))
 
 
 def standing(residual: jax.Array, gradient: jax.Array, unit: jax.Array, limits: Box) -> tuple[jax.Array, jax.Array]:
