@@ -39,9 +39,9 @@ class Derivative(enum.IntEnum):
       smallest, and zero in what they leave free.
     KINK: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave it. Of a
       step also: a joint is at its limit and held there, as how far it may go is another inside and outside.
-    APPROXIMATE: a level between others is out of reach, or the highest is and presses a ball against its limit: how
-      its curvature changes is left out. Of a step: its start is outside limits that contradict each other on the way
-      back: how much of it is demanded counts as given.
+    APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
+      curvature changes is left out in part. Of a step: its start is outside limits that contradict each other on the
+      way back: how much of it is demanded counts as given.
     UNSETTLED: not a minimum, as after TIMEOUT: the derivative of one Newton step, or of a Gauss-Newton step where there
       is no such, and for a solve that is INFEASIBLE.
     NONE: something is not finite, or a step INFEASIBLE, which stands still: zero.

@@ -213,6 +213,24 @@ def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(ver
     jax.tree.map(np.testing.assert_array_equal, together, alone)
 
 
+def test_two_levels_out_of_reach_are_told_from_one() -> None:
+    """Along one axis too far away, and along another, which the stretched arm cannot be moved along any more."""
+    q0 = jnp.asarray([0.2, 0.4])
+
+    def solved(away: Any, second: bool) -> jaxik.Solution:
+        tasks: dict[str, Any] = {"rest": PostureTask(q0, priority=2)}
+        for priority in range(1 + second):
+            cost = jnp.asarray([1.0 - priority, priority, 0])
+            target = jnp.stack([away, away, jnp.zeros(())])
+            name = f"along {'xy'[priority]}"
+            tasks[name] = FrameTask(ROBOT.frame("tip"), target, cost, None, axes="world", priority=priority)
+        return jaxik.solve(Problem(ROBOT, tasks), q0)
+
+    for second, kind in ((False, Derivative.EXACT), (True, Derivative.APPROXIMATE)):
+        solution, moved = jax.jvp(lambda away, s=second: solved(away, s), (jnp.asarray(3.0),), (jnp.asarray(1.0),))
+        assert solution.derivative == kind and np.isfinite(moved.q).all()
+
+
 def test_a_joint_a_rounding_from_its_bound_that_nothing_presses_is_a_kink() -> None:
     bound = ROBOT.limit_upper[0]
     q = jnp.stack([jnp.full(16, bound), jnp.linspace(0.2, 2, 16)], -1)

@@ -152,6 +152,32 @@ def unreachable() -> Case:
     return Case(arguments, found.q, 1, problem)
 
 
+def between(held: bool = False) -> Case:
+    """A height, below it a place two meters away that is not within reach, below that a posture.
+
+    The arm is stretched in a plane, and what it does not need for that, the posture has.
+    """
+    robot = jaxik.load_robot("panda")
+    q = robot.sample(jax.random.key(1), (COUNT,))
+    tip = robot.frame("tcp")
+    place = robot.frame_pose(near(robot, q, 0.3), tip).translation()
+    away = place.at[:, :2].multiply(2 / jnp.linalg.norm(place[:, :2], axis=-1, keepdims=True))
+
+    def problem(arguments: Any) -> Problem:
+        height = FrameTask(tip, arguments["place"], position_cost=[0.0, 0, 2], orientation_cost=None, axes="world")
+        cost = arguments["cost"] * jnp.asarray([1.0, 1.0, 0.0])
+        tasks: dict[str, Any] = {
+            "away": FrameTask(tip, arguments["away"], cost, None, axes="world", priority=1),
+            "rest": PostureTask(arguments["rest"], cost=1.0, priority=2),
+        }
+        if held:
+            return Problem(robot, tasks, constraints={"height": height})
+        return Problem(robot, {"height": height, **tasks})
+
+    arguments = {"place": place, "away": away, "cost": 0.7, "rest": beyond(robot, q)}
+    return Case(arguments, near(robot, q), COUNT, problem)
+
+
 def loop(**levels: Any) -> Case:
     """A plane linkage; by its targets alone, as its loop does not close where an axis leaves the plane."""
     robot = jaxik.load_robot(FOUR_BAR)
@@ -225,6 +251,8 @@ CASES = {
     "balls and a free base": balls,
     "balls and levels": lambda: balls(priority=1),
     "balls and a level out of reach": unreachable,
+    "a level out of reach below a height": between,
+    "a level out of reach below a height that is held": lambda: between(held=True),
     "a closed loop": loop,
     "a closed loop and levels": lambda: loop(priority=1),
     "a half space": wall,

@@ -24,6 +24,8 @@ LAYERS = (
         "descent",
         "implicit",
         "sensitivity",
+        "stationarity",
+        "out_of_reach",
         "step_sensitivity",
         "stepping",
         "entry",
