@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
 from jaxik.solvers.batch import run_batch
-from jaxik.solvers.linear import linear_of_each, moving, of_each, replaced, with_tangents
+from jaxik.solvers.linear import linear_of_each, moving, of_each, replaced, unmoved, with_tangents
 from jaxik.solvers.loop import Method
 from jaxik.status import Derivative
 
@@ -56,22 +56,29 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
         structure[:] = [jax.tree.structure(answer)]
         return jax.tree.leaves(answer)
 
+    def void(answer: Any, condition: Any) -> jax.Array:
+        """Whether an element has no derivative."""
+        return jnp.any(jnp.stack([kind == Derivative.NONE for _, kind in how.judged(answer, condition)]))
+
     def rule(leaves: Any, tangents: Any) -> Any:
         given = jax.tree.unflatten(treedef, leaves)
         found = run(*leaves)
         answer = jax.tree.unflatten(structure[0], found)
         answer_ranks = jax.tree.map(lambda x: x.ndim - len(shape), answer)
-        condition = of_each(lambda *xs: how.assess(xs[:-1], xs[-1]), (*given, answer), (*ranks, answer_ranks))
+        condition = of_each(
+            lambda *xs: how.assess(xs[:-1], xs[-1]),
+            (*given, answer),
+            (*ranks, answer_ranks),
+            lambda *found: void(*found[-2:]),
+        )
         known = given, answer, condition
         known_ranks = ranks, answer_ranks, jax.tree.map(lambda x: x.ndim - len(shape), condition)
         active, inside = moving(tangents), jax.tree.structure(known)
 
         def tangent(at: Any, linear: Any) -> list[jax.Array]:
-            given, answer, condition = jax.tree.unflatten(inside, at)
-            flat = jax.tree.leaves(given)
-            # What no derivative is taken of pulls at nothing, either: its coefficients may be NaN.
-            none = jnp.any(jnp.stack([kind == Derivative.NONE for _, kind in how.judged(answer, condition)]))
-            linear = [jnp.where(none, 0, x) for x in linear]
+            none = void(*jax.tree.unflatten(inside, at)[1:])
+            given, answer, condition = jax.tree.unflatten(inside, unmoved(at, none))
+            flat, linear = jax.tree.leaves(given), unmoved(linear, none)
 
             def along(function: Callable[..., Any], *pairs: tuple[Any, Any]) -> Any:
                 def moved(values: list[Any], *others: Any) -> Any:

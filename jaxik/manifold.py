@@ -123,7 +123,8 @@ def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:
 
 def clamp(robot: Robot, q: jax.Array) -> jax.Array:
     """The nearest configuration (nq,) inside the limits; quaternions come out normalised."""
-    return _clamp(robot, q, lambda x, lower, upper: jnp.clip(x, lower, upper))
+    # What is on a limit is inside, also for derivatives, of which a clip would give half.
+    return _clamp(robot, q, lambda x, lower, upper: jnp.where(x < lower, lower, jnp.where(x > upper, upper, x)))
 
 
 def arrived(robot: Robot, before: jax.Array, q: jax.Array) -> jax.Array:

@@ -129,10 +129,11 @@ def limited(problem: Problem) -> Robot:
     limits = limits_of(problem)
     kept = any(isinstance(limit, ConfigurationLimit) for limit in limits)
     robot = problem.robot if kept else unlimited(problem.robot)
-    each = [limit.narrowed(robot) for limit in limits]
-    upper = functools.reduce(jnp.minimum, (r.limit_upper for r in each), robot.limit_upper)
-    lower = functools.reduce(jnp.maximum, (r.limit_lower for r in each), robot.limit_lower)
-    return dataclasses.replace(robot, limit_lower=jnp.minimum(lower, upper), limit_upper=upper)
+    # Without those that leave the limits alone: of two that are equal, a derivative would be half of each.
+    each = [r for limit in limits if (r := limit.narrowed(robot)) is not robot] or [robot]
+    upper = functools.reduce(jnp.minimum, (r.limit_upper for r in each))
+    lower = functools.reduce(jnp.maximum, (r.limit_lower for r in each))
+    return dataclasses.replace(robot, limit_lower=jnp.where(lower > upper, upper, lower), limit_upper=upper)
 
 
 def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:

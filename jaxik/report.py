@@ -13,6 +13,7 @@ from jaxik.tasks.parts import parts
 
 if TYPE_CHECKING:
     from jaxik.solution import Solution
+    from jaxik.stepping import StepResult
 
 SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
 
@@ -23,12 +24,11 @@ def describe(solution: "Solution") -> str:
     leaves = jax.tree.leaves(
         (solution.q, solution.status, solution.residuals, solution.iterations, solution.starts, solution.derivative)
     )
-    if not all(isinstance(x, np.ndarray | np.generic | jax.Array) and not isinstance(x, Tracer) for x in leaves):
+    if not _known(leaves):
         return f"Solution({name}, traced, batch {np.shape(solution.status)})"
     status = np.asarray(solution.status)
     if not status.ndim:
         return _of_one(solution, Status(int(status)))
-    ended = ", ".join(f"{np.sum(status == kind)} {kind.name}" for kind in Status if np.any(status == kind))
     said = f"{name}, batch {status.shape}, {status.size} elements"
     if not status.size:
         return f"Solution({said})"
@@ -38,10 +38,23 @@ def describe(solution: "Solution") -> str:
         f"{part} {', '.join(_number(x) for x in quantiles(norm, SHARES.values()))} {unit}".rstrip()
         for part, norm, unit in _norms(solution)
     )
+    ended = _counted(status, Status)
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
         f"{tried}residuals ({', '.join(SHARES)}): {residuals or 'none'}{_differentiated(solution)})"
     )
+
+
+def describe_step(result: "StepResult") -> str:
+    """How steps ended, and what their derivatives are worth."""
+    status = result.status
+    if not _known([status, result.velocity, result.derivative]):
+        return f"StepResult(traced, batch {np.shape(status)})"
+    if not np.ndim(status):
+        velocity = np.array2string(np.asarray(result.velocity), precision=4, separator=", ", threshold=32)
+        return f"StepResult({Status(int(status)).name}; velocity {velocity}{_differentiated(result)})"
+    ended = _counted(np.asarray(status), Status)
+    return f"StepResult(batch {np.shape(status)}, {np.size(status)} elements: {ended}{_differentiated(result)})"
 
 
 def _of_one(solution: "Solution", status: Status) -> str:
@@ -54,14 +67,23 @@ def _of_one(solution: "Solution", status: Status) -> str:
     )
 
 
-def _differentiated(solution: "Solution") -> str:
+def _differentiated(solution: "Solution | StepResult") -> str:
     """How many derivatives are worth what, where the call was differentiated."""
     if solution.derivative is None or np.all(np.asarray(solution.derivative) == Derivative.UNASKED):
         return ""
     kinds = np.asarray(solution.derivative)
     if not kinds.ndim:
         return f"; derivative {Derivative(int(kinds)).name}"
-    return "; derivatives: " + ", ".join(f"{np.sum(kinds == k)} {k.name}" for k in Derivative if np.any(kinds == k))
+    return "; derivatives: " + _counted(kinds, Derivative)
+
+
+def _known(leaves: list[Any]) -> bool:
+    """Whether these are numbers, and not what stands for some while a program is traced."""
+    return all(isinstance(x, np.ndarray | np.generic | jax.Array) and not isinstance(x, Tracer) for x in leaves)
+
+
+def _counted(values: np.ndarray, kinds: type[Status] | type[Derivative]) -> str:
+    return ", ".join(f"{np.sum(values == kind)} {kind.name}" for kind in kinds if np.any(values == kind))
 
 
 def _norms(solution: "Solution") -> list[tuple[str, np.ndarray, str]]:

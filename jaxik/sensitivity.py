@@ -51,6 +51,8 @@ class Condition(NamedTuple):
         above and bounds leave free.
       pulls: for each level but the last, how its weighted residual (m,) pulls on the last one.
       stretch: the level out of reach, where there may be one, which pulls with its gradient in the place of that.
+      shortest (n, n): what makes a displacement, along what is undetermined, the smallest of the robot's own
+        coordinates; None where there are no others, slacks of half spaces.
       low, high (n,): the coordinates that their lower and upper bounds hold.
       derivative (): of `Derivative`, int32.
     """
@@ -59,6 +61,7 @@ class Condition(NamedTuple):
     inverses: jax.Array
     pulls: tuple[jax.Array, ...]
     stretch: Stretch | None
+    shortest: jax.Array | None
     low: jax.Array
     high: jax.Array
     derivative: jax.Array
@@ -100,6 +103,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
         inverses=jnp.stack([*freedom.inverses, inverse]),
         pulls=pulls,
         stretch=stretch,
+        shortest=_shortest(prepared, freedom.left - space) if prepared.slack else None,
         low=held & low,
         high=held & high & ~low,
         derivative=jnp.zeros((), jnp.int32),
@@ -132,6 +136,18 @@ def _inverted(hessian: jax.Array, square: jax.Array, left: jax.Array) -> tuple[j
         minimum, lambda: (inverse, space), lambda: inverse_within(left @ square @ left, unit, threshold)[:2]
     )
     return hessian, inverse, space, minimum
+
+
+def _shortest(prepared: Prepared, undetermined: jax.Array) -> jax.Array:
+    """Takes off a displacement what a projector (n, n) leaves undetermined, as far as that makes it shorter.
+
+    Slacks count as no length: how far a half space is away would bend the way that a robot takes far from it.
+    """
+    own = jnp.asarray([dof < prepared.problem.robot.nv for dof in prepared.moving.own]).astype(undetermined.dtype)
+    weighed = undetermined * own
+    one = jnp.ones((), own.dtype)
+    inverse, _, _ = inverse_within(weighed @ undetermined, one, rank_threshold(own.dtype))
+    return jnp.eye(own.shape[0], dtype=own.dtype) - inverse @ weighed
 
 
 def _moved(condition: Condition, gradients: Sequence[jax.Array], displacement: jax.Array) -> jax.Array:
@@ -189,6 +205,8 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
         gradients = stretch.answered(gradients, asked)
     on_bounds = jnp.where(condition.low, lower, jnp.where(condition.high, upper, 0))
     displacement = _moved(condition, gradients, on_bounds)
+    if condition.shortest is not None:
+        displacement = condition.shortest @ displacement
 
     def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
         prepared = prepare(arguments[0])

@@ -42,8 +42,8 @@ class Derivative(enum.IntEnum):
     APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
       curvature changes is left out in part. Of a step: its start is outside limits that contradict each other on the
       way back: how much of it is demanded counts as given.
-    UNSETTLED: not a minimum, as after TIMEOUT: the derivative of one Newton step, or of a Gauss-Newton step where there
-      is no such, and for a solve that is INFEASIBLE.
+    UNSETTLED: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
+      Gauss-Newton where there is no such, and for a solve that is INFEASIBLE.
     NONE: something is not finite, or a step INFEASIBLE, which stands still: zero.
     """
 

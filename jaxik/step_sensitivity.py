@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.implicit import Along, Sensitivity
+from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.linearization import Linearization, linearized
 from jaxik.manifold import scalar_coordinates, tangent_bounds
-from jaxik.problem import limited
+from jaxik.problem import limited, limits_of
 from jaxik.quadratic.program import Program
 from jaxik.quadratic.sensitivity import Minimum, Motion, assess, motion_of, moved
 from jaxik.solvers.hierarchy import program_below
@@ -36,11 +37,16 @@ def _assess(arguments: tuple[Any, ...], answer: Stepped) -> tuple[list[Minimum],
 def _stopped_by_a_limit(arguments: tuple[Any, ...], minima: list[Minimum]) -> jax.Array:
     """Whether a joint is at its limit and held there: inside, how far it may go changes with q, and outside as well."""
     problem, q, *_ = arguments
-    robot = limited(problem)
-    lower, upper = tangent_bounds(robot)
-    at = scalar_coordinates(robot.topology, q)
-    held = ((at == lower) & minima[-1].lower) | ((at == upper) & minima[-1].upper)
-    return jnp.any(held & (lower < upper))
+    robots = [limited(problem)]
+    if any(isinstance(limit, AccelerationLimit) for limit in limits_of(problem)):
+        robots.append(problem.robot)  # it lets joints stop ahead of the robot's own limits
+    found = []
+    for robot in robots:
+        lower, upper = tangent_bounds(robot)
+        at = scalar_coordinates(robot.topology, q)
+        held = ((at == lower) & minima[-1].lower) | ((at == upper) & minima[-1].upper)
+        found.append(jnp.any(held & (lower < upper)))
+    return jnp.any(jnp.stack(found))
 
 
 def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: Along) -> Any:

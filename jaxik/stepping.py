@@ -12,6 +12,7 @@ from jaxik.problem import Problem, limited
 from jaxik.pytree import leaf, pytree
 from jaxik.quadratic import ActiveSet, QPOptions, QPSolution
 from jaxik.quadratic.sensitivity import Active
+from jaxik.report import describe_step
 from jaxik.solvers.hierarchy import descend
 from jaxik.status import Derivative, Outcome, Status
 from jaxik.tasks.velocity import Motion
@@ -43,6 +44,9 @@ class StepResult(Outcome):
     slack: dict[str, jax.Array] = leaf(1)
     qp: QPSolution = leaf()
     derivative: jax.Array = leaf(0)
+
+    def __repr__(self) -> str:
+        return describe_step(self)
 
 
 class Stepped(NamedTuple):

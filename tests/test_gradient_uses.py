@@ -14,7 +14,19 @@ import pytest
 from fresh import run_program
 
 import jaxik
-from jaxik import Derivative, FrameTask, JaxikError, PostureTask, Problem, SearchOptions, SolveOptions, Status
+from jaxik import (
+    AccelerationLimit,
+    ConfigurationLimit,
+    Derivative,
+    FrameTask,
+    JaxikError,
+    PositionLimit,
+    PostureTask,
+    Problem,
+    SearchOptions,
+    SolveOptions,
+    Status,
+)
 
 COUNT = 3
 SHARED = """
@@ -151,20 +163,50 @@ def test_float32_is_as_good_as_its_solution() -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-3 * np.abs(b).max())
 
 
-def test_what_tasks_leave_undetermined_stays() -> None:
-    """One row for two hinges: of all tangents that keep it, the smallest."""
+@pytest.mark.parametrize("planes", [False, True])
+def test_what_tasks_leave_undetermined_stays(planes: bool) -> None:
+    """One row for two hinges: of all tangents that keep it, the smallest, however a plane far away moves."""
     q0 = jnp.asarray([0.1, 0.6])
 
-    def solved(x: Any) -> jaxik.Solution:
+    def solved(x: Any, y: Any) -> jaxik.Solution:
         target = jnp.stack([x, jnp.zeros(()), jnp.zeros(())])
         cost = jnp.asarray([1.0, 0, 0])
         task = FrameTask(ROBOT.frame("tip"), target, position_cost=cost, orientation_cost=None, axes="world")
-        return jaxik.solve(Problem(ROBOT, {"tip": task}), q0)
+        plane = (PositionLimit(ROBOT.frame("tip"), [0.0, 1, 0], y),) if planes else ()
+        return jaxik.solve(Problem(ROBOT, {"tip": task}, limits=(ConfigurationLimit(), *plane)), q0)
 
-    solution, moved = jax.jvp(solved, (jnp.asarray(1.5),), (jnp.asarray(1.0),))
+    solution, moved = jax.jvp(solved, (jnp.asarray(1.5), jnp.asarray(9.0)), (jnp.asarray(1.0), jnp.asarray(1.0)))
     assert solution.derivative == Derivative.UNDETERMINED
     row = ROBOT.frame_jacobian(solution.q, "tip", reference="world_aligned")[:1]
     np.testing.assert_allclose(moved.q, np.linalg.pinv(row)[:, 0], rtol=1e-6)
+
+
+def test_a_limit_moves_what_it_holds_all_the_way() -> None:
+    """By the margin and by the limit, of two that are equal; and so does a start that a mask holds at its limit."""
+    limit, rest = ROBOT.limit_upper, jnp.asarray([9.0, 9.0])
+
+    def held(margin: Any) -> jax.Array:
+        limits = (ConfigurationLimit(margin=margin), PositionLimit(ROBOT.frame("tip"), [0.0, 1, 0], 9.0))
+        return jaxik.solve(Problem(ROBOT, {"rest": PostureTask(rest)}, limits=limits), jnp.zeros(2)).q
+
+    def locked(lower: Any) -> jax.Array:
+        robot = dataclasses.replace(ROBOT, limit_lower=lower)
+        return jaxik.solve(Problem(robot, {"rest": PostureTask(rest)}), jnp.zeros(2)).q
+
+    def masked(q0: Any) -> jax.Array:
+        return jaxik.solve(Problem(ROBOT, {"rest": PostureTask(rest)}, dof_mask=jnp.asarray([False, True])), q0).q
+
+    np.testing.assert_allclose(jax.jacfwd(held)(0.0), [-1, -1], atol=1e-9)
+    np.testing.assert_allclose(jax.jacfwd(locked)(jnp.asarray(limit)), np.eye(2), atol=1e-9)
+    np.testing.assert_allclose(jax.jacfwd(masked)(jnp.asarray(limit))[0], [1, 0], atol=1e-9)
+
+
+def test_a_joint_that_stops_at_its_limit_has_no_derivative_there() -> None:
+    """Braked by what its acceleration allows it ahead of the limit: a root, of zero."""
+    q = jnp.asarray([ROBOT.limit_upper[0], 0.2])
+    problem = Problem(ROBOT, {"rest": PostureTask(q + 1.0)}, limits=(AccelerationLimit({"first": 2.0, "second": 2.0}),))
+    result, _ = jax.jvp(lambda q: jaxik.step(problem, q, 0.1), (q,), (jnp.ones(2),))
+    assert result.derivative == Derivative.KINK and "derivative KINK" in repr(result)
 
 
 def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() -> None:
@@ -207,10 +249,12 @@ def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(ver
         q = jaxik.solve(problem, jnp.zeros(2)).q if verb == "solve" else jaxik.step(problem, jnp.zeros(2), 0.1).q
         return jnp.sum(q[:2])
 
-    alone, together = (
-        jax.grad(loss, (0, 1))(jnp.asarray(0.3), jnp.asarray(ROBOT.body_position), count) for count in (2, 3)
-    )
-    jax.tree.map(np.testing.assert_array_equal, together, alone)
+    def twice(cost: jax.Array, places: jax.Array, count: int) -> Any:
+        return jax.grad(lambda cost: jax.grad(loss)(cost, places, count))(cost)
+
+    for derivative in (jax.grad(loss, (0, 1)), twice):
+        alone, together = (derivative(jnp.asarray(0.3), jnp.asarray(ROBOT.body_position), count) for count in (2, 3))
+        jax.tree.map(np.testing.assert_array_equal, together, alone)
 
 
 def test_two_levels_out_of_reach_are_told_from_one() -> None:
@@ -275,18 +319,23 @@ def test_a_program_that_is_not_finite_has_no_derivative() -> None:
     np.testing.assert_allclose(slope, [[-1, -1], [0, 0]], atol=1e-12)
 
 
-def test_a_search_has_the_derivative_of_what_it_found() -> None:
+@pytest.mark.parametrize("candidates", [1, 2])
+def test_a_search_has_the_derivative_of_what_it_found(candidates: int) -> None:
     aim, rest = places()
-    key = jax.random.key(0)
-    options = SearchOptions(max_starts=8, candidates=2)
+    key, options = jax.random.key(0), SearchOptions(max_starts=8, candidates=candidates)
 
-    def searched(aim: Any) -> jax.Array:
-        return jaxik.search(problem(aim, rest), key, options=options).q
+    @jax.jit
+    def searched(aim: Any, rest: Any, cost: Any) -> jax.Array:
+        return jaxik.search(problem(aim, rest, cost), key, options=options).q
 
-    def solved(aim: Any) -> jax.Array:
-        return jaxik.solve(problem(aim, rest), searched(jax.lax.stop_gradient(aim))).q
+    along = [0.3 * jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape) for x in (aim, rest, jnp.asarray(0.3))]
 
-    np.testing.assert_allclose(jax.jacfwd(searched)(aim), jax.jacfwd(solved)(aim), rtol=1e-6, atol=1e-9)
+    def moved(by: Any) -> jax.Array:
+        return searched(*(x + by * d for x, d in zip((aim, rest, 0.3), along, strict=True)))
+
+    forth = jax.jacfwd(moved)(0.0)
+    np.testing.assert_allclose(forth, (moved(1e-5) - moved(-1e-5)) / 2e-5, atol=1e-6 * np.abs(forth).max())
+    np.testing.assert_allclose(jax.jacrev(moved)(0.0), forth, rtol=1e-9, atol=1e-12)
 
 
 def test_linearizations_differentiate() -> None:

@@ -126,56 +126,59 @@ def balls(**levels: Any) -> Case:
     return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.1), 1 if levels else COUNT)
 
 
-def unreachable() -> Case:
-    """The same below a pose that is, but for one element, four times as far away; not by the robot.
+def unreachable(name: str = "panda", held: bool = False) -> Case:
+    """A position that is not within reach, below it a posture; and if there is one, at a height that is held above.
 
-    What a stretched arm leaves free is what its axes have in common, and any other geometry leaves less.
+    What the stretched arm does not need for that, the posture has.
     """
-    case = balls(priority=1)
-    robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
-    near_by = tasks["relative"].target
-    far = jaxlie.SE3.from_rotation_and_translation(near_by.rotation(), 4 * near_by.translation())
-
-    def problem(arguments: Any) -> Problem:
-        return Problem(
-            robot,
-            {
-                "center": dataclasses.replace(tasks["center"], target=arguments["center"]),
-                "posture": dataclasses.replace(tasks["posture"], q=arguments["posture"], cost=arguments["cost"]),
-                "relative": dataclasses.replace(tasks["relative"], target=arguments["relative"]),
-            },
-        )
-
-    arguments = {"center": tasks["center"].target, "posture": tasks["posture"].q, "cost": 0.5, "relative": far}
-    found = jaxik.solve(problem(arguments), case.start, options=SolveOptions(max_steps=2000, step_tolerance=1e-13))
-    assert sum(np.linalg.norm(found.residuals["relative"]["position"], axis=-1) > 0.1) == COUNT - 1
-    return Case(arguments, found.q, 1, problem)
-
-
-def between(held: bool = False) -> Case:
-    """A height, below it a place two meters away that is not within reach, below that a posture.
-
-    The arm is stretched in a plane, and what it does not need for that, the posture has.
-    """
-    robot = jaxik.load_robot("panda")
+    robot = jaxik.load_robot(name)
     q = robot.sample(jax.random.key(1), (COUNT,))
     tip = robot.frame("tcp")
     place = robot.frame_pose(near(robot, q, 0.3), tip).translation()
     away = place.at[:, :2].multiply(2 / jnp.linalg.norm(place[:, :2], axis=-1, keepdims=True))
 
     def problem(arguments: Any) -> Problem:
-        height = FrameTask(tip, arguments["place"], position_cost=[0.0, 0, 2], orientation_cost=None, axes="world")
-        cost = arguments["cost"] * jnp.asarray([1.0, 1.0, 0.0])
+        cost = arguments["cost"] * jnp.asarray([1.0, 1.0, 0.0 if held else 1.0])
         tasks: dict[str, Any] = {
             "away": FrameTask(tip, arguments["away"], cost, None, axes="world", priority=1),
             "rest": PostureTask(arguments["rest"], cost=1.0, priority=2),
         }
-        if held:
-            return Problem(robot, tasks, constraints={"height": height})
-        return Problem(robot, {"height": height, **tasks})
+        height = FrameTask(tip, arguments["place"], [0.0, 0, 2], None, axes="world")
+        return Problem(robot, tasks, constraints={"height": height} if held else None)
 
     arguments = {"place": place, "away": away, "cost": 0.7, "rest": beyond(robot, q)}
     return Case(arguments, near(robot, q), COUNT, problem)
+
+
+def between() -> Case:
+    """One axis of a place, below it another that is not within reach, below that the posture of a body with balls.
+
+    Four times as far away as the robot can have them, but for one element; not by the robot, as what a stretched arm
+    leaves free is what its axes have in common, and any other geometry leaves less.
+    """
+    case = balls(priority=2)
+    robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
+    met = tasks["relative"].target
+    far = jaxlie.SE3.from_rotation_and_translation(met.rotation(), 4 * met.translation())
+
+    def problem(arguments: Any) -> Problem:
+        def part(target: Any, position: list[float], orientation: float | None, priority: int) -> Any:
+            frames = robot.frame("tip"), robot.frame("elsewhere")
+            return RelativeFrameTask(*frames, target, position, orientation, priority=priority)
+
+        return Problem(
+            robot,
+            {
+                "away": part(arguments["far"], [1.0, 1, 1], 0.4, 1),
+                "height": part(arguments["met"], [0.0, 0, 1], None, 0),
+                "posture": dataclasses.replace(tasks["posture"], q=arguments["posture"], cost=arguments["cost"]),
+            },
+        )
+
+    arguments = {"met": met, "far": far, "posture": tasks["posture"].q, "cost": 0.5}
+    found = jaxik.solve(problem(arguments), case.start, options=SolveOptions(max_steps=2000, step_tolerance=1e-13))
+    assert sum(np.linalg.norm(found.residuals["away"]["position"], axis=-1) > 0.1) == COUNT - 1
+    return Case(arguments, found.q, 1, problem)
 
 
 def loop(**levels: Any) -> Case:
@@ -250,9 +253,9 @@ CASES = {
     "a humanoid": humanoid,
     "balls and a free base": balls,
     "balls and levels": lambda: balls(priority=1),
-    "balls and a level out of reach": unreachable,
-    "a level out of reach below a height": between,
-    "a level out of reach below a height that is held": lambda: between(held=True),
+    "balls and a level out of reach between others": between,
+    "a level out of reach": unreachable,
+    "a level out of reach below a height that is held": lambda: unreachable(held=True),
     "a closed loop": loop,
     "a closed loop and levels": lambda: loop(priority=1),
     "a half space": wall,

@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from jaxik.batching import fold
+from jaxik.batching import batch_shape, fold
 from jaxik.solvers.batch import lengthened, run_batch, run_elements, unfolded
 from jaxik.solvers.loop import once
 
@@ -46,13 +46,19 @@ def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bo
     return _linear.bind(*leaves, jaxpr=jaxpr, count=count, mapped=mapped)
 
 
-def of_each(function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
+def of_each(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    ranks: tuple[Any, ...],
+    void: Callable[..., jax.Array] = lambda *_: jnp.zeros((), bool),
+) -> Any:
     """Apply a function to each element of a batch, so that it can be differentiated, again and again.
 
     Args:
       function: of one element, in jax.numpy.
       arguments: pytrees of arrays with leading batch axes that broadcast.
       ranks: the core rank of every leaf of the arguments.
+      void: arguments, what comes of them -> whether that does not move (), whatever the derivatives are.
     """
     treedef = jax.tree.structure(arguments)
     shapes: list[Any] = []
@@ -66,16 +72,21 @@ def of_each(function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tup
     def rule(leaves: Any, tangents: Any) -> Any:
         found = run(*leaves)
         smooth = [i for i, x in enumerate(found) if jnp.issubdtype(x.dtype, jnp.floating)]
-        flat, active = jax.tree.leaves(ranks), moving(tangents)
+        flat, active, count = jax.tree.leaves(ranks), moving(tangents), len(leaves)
+        found_ranks = [x.ndim - len(batch_shape(leaves, flat)) for x in found]
 
         def tangent(at: Sequence[Any], linear: Sequence[Any]) -> list[jax.Array]:
+            none = void(*jax.tree.unflatten(treedef, at[:count]), jax.tree.unflatten(shapes[0], at[count:]))
+            at = unmoved(at[:count], none)
+
             def chosen(*values: Any) -> list[Any]:
                 out = jax.tree.leaves(function(*jax.tree.unflatten(treedef, replaced(at, active, values))))
                 return [out[i] for i in smooth]
 
-            return jax.jvp(chosen, [at[i] for i in active], list(linear))[1]
+            return unmoved(jax.jvp(chosen, [at[i] for i in active], unmoved(linear, none))[1], none)
 
-        moved = linear_of_each(tangent, list(leaves), flat, [tangents[i] for i in active], [flat[i] for i in active])
+        known, known_ranks = [*leaves, *found], [*flat, *found_ranks]
+        moved = linear_of_each(tangent, known, known_ranks, [tangents[i] for i in active], [flat[i] for i in active])
         return found, with_tangents(found, smooth, moved)
 
     run.defjvp(rule, symbolic_zeros=True)
@@ -94,6 +105,14 @@ def replaced(leaves: Sequence[Any], places: Sequence[int], values: Sequence[Any]
     for place, value in zip(places, values, strict=True):
         new[place] = value
     return new
+
+
+def unmoved(leaves: Sequence[Any], none: jax.Array) -> list[Any]:
+    """Zeros in the place of floating leaves of an element that has no derivative: what it is linear at may be NaN.
+
+    No other number would do: zero times it is none in what comes back from there.
+    """
+    return [x if _discrete(x) else jnp.where(none, 0, x) for x in leaves]
 
 
 def with_tangents(leaves: Sequence[Any], places: Sequence[int], tangents: Sequence[Any]) -> list[Any]:

@@ -130,9 +130,10 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
     if isinstance(array, Tracer):
         return array
-    if not (array >= 0).all():
+    known = np.asarray(array)  # in a `jit`, a comparison of an array from outside is a tracer
+    if not (known >= 0).all():
         raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
-    if not (array >= least).all():
+    if not (known >= least).all():
         raise JaxikError(f"{name} is a count from {least} on, not {value!r}")
     return array
 
