@@ -150,34 +150,29 @@ def unreachable(name: str = "panda", held: bool = False) -> Case:
     return Case(arguments, near(robot, q), COUNT, problem)
 
 
-def between() -> Case:
-    """One axis of a place, below it another that is not within reach, below that the posture of a body with balls.
+def stretched() -> Case:
+    """Balls and levels below a pose that is, but for one element, four times as far away; not by the robot.
 
-    Four times as far away as the robot can have them, but for one element; not by the robot, as what a stretched arm
-    leaves free is what its axes have in common, and any other geometry leaves less.
+    What a stretched arm leaves free is what its axes have in common, and any other geometry leaves less.
     """
-    case = balls(priority=2)
+    case = balls(priority=1)
     robot, tasks = case.arguments["problem"].robot, case.arguments["problem"].tasks
-    met = tasks["relative"].target
-    far = jaxlie.SE3.from_rotation_and_translation(met.rotation(), 4 * met.translation())
+    near_by = tasks["relative"].target
+    far = jaxlie.SE3.from_rotation_and_translation(near_by.rotation(), 4 * near_by.translation())
 
     def problem(arguments: Any) -> Problem:
-        def part(target: Any, position: list[float], orientation: float | None, priority: int) -> Any:
-            frames = robot.frame("tip"), robot.frame("elsewhere")
-            return RelativeFrameTask(*frames, target, position, orientation, priority=priority)
-
         return Problem(
             robot,
             {
-                "away": part(arguments["far"], [1.0, 1, 1], 0.4, 1),
-                "height": part(arguments["met"], [0.0, 0, 1], None, 0),
+                "center": dataclasses.replace(tasks["center"], target=arguments["center"]),
                 "posture": dataclasses.replace(tasks["posture"], q=arguments["posture"], cost=arguments["cost"]),
+                "relative": dataclasses.replace(tasks["relative"], target=arguments["relative"]),
             },
         )
 
-    arguments = {"met": met, "far": far, "posture": tasks["posture"].q, "cost": 0.5}
+    arguments = {"center": tasks["center"].target, "posture": tasks["posture"].q, "cost": 0.5, "relative": far}
     found = jaxik.solve(problem(arguments), case.start, options=SolveOptions(max_steps=2000, step_tolerance=1e-13))
-    assert sum(np.linalg.norm(found.residuals["away"]["position"], axis=-1) > 0.1) == COUNT - 1
+    assert sum(np.linalg.norm(found.residuals["relative"]["position"], axis=-1) > 0.1) == COUNT - 1
     return Case(arguments, found.q, 1, problem)
 
 
@@ -253,7 +248,7 @@ CASES = {
     "a humanoid": humanoid,
     "balls and a free base": balls,
     "balls and levels": lambda: balls(priority=1),
-    "balls and a level out of reach between others": between,
+    "balls and a level out of reach": stretched,
     "a level out of reach": unreachable,
     "a level out of reach below a height that is held": lambda: unreachable(held=True),
     "a closed loop": loop,
