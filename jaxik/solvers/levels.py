@@ -293,7 +293,7 @@ def _proposed(
     kept = point.keeps | restoring
     restore = lax.cond(kept, lambda: point.restore, lambda: restored_by(needs, above))
     carry = needs, restore, jnp.zeros((), jnp.int32), jnp.zeros_like(scale), zero, zero, jnp.ones((), bool)
-    _, restore, _, along, bent, sloping, convex = lax.while_loop(lambda found: found[2] < PASSES, again, carry)
+    needs, restore, _, along, bent, sloping, convex = lax.while_loop(lambda found: found[2] < PASSES, again, carry)
     restore = jnp.clip(restore, lower, upper)
     room = jnp.where(along < 0, lower - restore, upper - restore)
     share = jnp.min(jnp.where(along != 0, room / jnp.where(along != 0, along, 1), 1))
@@ -302,4 +302,6 @@ def _proposed(
     share = jnp.minimum(jnp.clip(share, 0, 1), jnp.where(cut, radius / jnp.where(cut, length, 1), 1))
     predicted = point.unit * (-share * sloping - 0.5 * share * share * bent)
     move = jnp.clip(restore + share * along, lower, upper)
+    # What is held a rounding short of its bound goes onto it: derivatives ask which bounds hold.
+    move = jnp.where(~needs.free & (upper <= close), upper, jnp.where(~needs.free & (lower >= -close), lower, move))
     return Proposal(move, share * along, jnp.max(jnp.abs(scale * (restore + along))), cut, predicted, convex)
