@@ -52,7 +52,7 @@ class Stretch(NamedTuple):
     def answered(self, gradients: Sequence[jax.Array], asked: Sequence[jax.Array]) -> list[jax.Array]:
         """Changes of the levels' gradients, with what changes of the pulls do; from those of what `pulled` returns."""
         *above, last = gradients
-        own = sum((c * g for c, g in zip(self.chosen, above, strict=True)), jnp.zeros_like(last))
+        own = _of_chosen(self.chosen, above)
         for answer, turn, change in zip(self.answers, self.turns, asked, strict=True):
             last = last + (change @ answer) @ self.hessian + (answer @ own) @ turn
         return [*above, last]
@@ -69,10 +69,7 @@ def stretched(
         sum((chosen[j] * above.pulls[j][k] for j in range(k + 1, len(lost))), jnp.zeros_like(place.models[k].residual))
         for k in higher
     )
-    hessian, multiplier = (
-        sum((c * x for c, x in zip(chosen, entries, strict=True)), jnp.zeros_like(entries[0]))
-        for entries in (above.hessians, multipliers)
-    )
+    hessian, multiplier = _of_chosen(chosen, above.hessians), _of_chosen(chosen, multipliers)
     answering = [jnp.any(chosen[k + 1 :] == 1) * inverses[k] for k in higher]
     by, _ = balance(jnp.eye(hessian.shape[0], dtype=hessian.dtype), above.hessians[:-1], answering)
     answers = tuple(J @ m for J, m in zip(place.boxed[: len(higher)], by, strict=True))
@@ -89,6 +86,11 @@ def stretched(
     return Stretch(chosen, multiplier, hessian, pulls, answers, turns), third + mixed + mixed.T
 
 
+def _of_chosen(chosen: jax.Array, entries: Sequence[jax.Array]) -> jax.Array:
+    """The entry of the level out of reach, zeros where there is none."""
+    return sum((c * x for c, x in zip(chosen, entries, strict=True)), jnp.zeros_like(entries[0]))
+
+
 def _pulls(chosen: jax.Array, pulls: Sequence[jax.Array], place: Place) -> list[jax.Array]:
     """By what each residual of the levels above the last pulls, in the Lagrangian of the one out of reach."""
     own = [c * model.residual for c, model in zip(chosen, place.models, strict=False)]
@@ -98,8 +100,7 @@ def _pulls(chosen: jax.Array, pulls: Sequence[jax.Array], place: Place) -> list[
 def left_out(place: Place, above: Levels, stretch: Stretch) -> jax.Array:
     """Whether something is out of reach whose derivatives are left out: a second level, or a ball at its limit."""
     prepared = place.prepared
-    gradient = sum(c * g for c, g in zip(stretch.chosen, above.gradients, strict=True))
-    at_limit = pressed(place, jnp.asarray(gradient), stretch.hessian, VISIBLE)
+    at_limit = pressed(place, _of_chosen(stretch.chosen, above.gradients), stretch.hessian, VISIBLE)
     balls = [prepared.moving.own.index(prepared.robot.topology.joints[j].v_index) for j in prepared.moving.balls]
     limited = jnp.any(jnp.asarray([at_limit[i] for i in balls], bool))
     lost = jnp.sum(jnp.stack(above.lost))

@@ -126,12 +126,12 @@ def balls(**levels: Any) -> Case:
     return Case({"problem": Problem(robot, tasks)}, near(robot, q, 0.1), 1 if levels else COUNT)
 
 
-def unreachable(name: str = "panda", held: bool = False) -> Case:
+def unreachable(held: bool = False) -> Case:
     """A position that is not within reach, below it a posture; and if there is one, at a height that is held above.
 
     What the stretched arm does not need for that, the posture has.
     """
-    robot = jaxik.load_robot(name)
+    robot = jaxik.load_robot("panda")
     q = robot.sample(jax.random.key(1), (COUNT,))
     tip = robot.frame("tcp")
     place = robot.frame_pose(near(robot, q, 0.3), tip).translation()
