@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_gradients import CASES, PATIENT, QUICK, Case
+from derivatives import PATIENT, QUICK, STEP, Case
+from test_gradients import CASES
 
 import jaxik
 from jaxik import SolveOptions
 
-STEP = 1e-5
 # Each takes half a minute to compile, so that not every case has every mode; balls and couplings agree as well.
 BENT = {
     "a closed loop": ("forward over reverse", "reverse over reverse"),
