@@ -1,5 +1,7 @@
 """Derivatives of steps and quadratic programs against central differences, in float64, first and second."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import own_tasks
 import pytest
-from derivatives import check_step, differentiated
+from derivatives import QUICK, check_step, differentiated
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -135,23 +137,82 @@ def solved(program: dict[str, Any]) -> jaxik.QPSolution:
     return jaxik.qp(rest.pop("H"), rest.pop("c"), **rest)
 
 
-def test_second_derivatives_of_a_step_agree_in_every_mode() -> None:
+def held_by_velocities(t: Any) -> jaxik.StepResult:
     """A velocity limit holds one joint, and the way to go is long."""
     robot = jaxik.load_robot(own_tasks.PLANAR)
     q = jnp.asarray([[0.2, 0.5], [-0.2, 0.8]])
+    target = jnp.asarray([[0.4, 0.9, 0], [1.1, -0.4, 0]]) + t * jnp.asarray([0.3, -0.2, 0])
+    tip = FrameTask(robot.frame("tip"), target, orientation_cost=None, gain=0.5 + 0.1 * t, axes="world")
+    tasks = {"tip": tip, "rest": PostureTask(jnp.asarray([0.1, 0.4]) + 0.2 * t, cost=0.3 + 0.1 * t)}
+    limits = (ConfigurationLimit(), VelocityLimit(jnp.asarray([2.0, 50.0]) * (1 + 0.3 * t)))
+    return jaxik.step(Problem(robot, tasks, limits=limits), q + 0.1 * t, 0.1, damping=1e-3)
 
-    def along(t: Any) -> jax.Array:
-        target = jnp.asarray([[0.4, 0.9, 0], [1.1, -0.4, 0]]) + t * jnp.asarray([0.3, -0.2, 0])
-        tip = FrameTask(robot.frame("tip"), target, orientation_cost=None, gain=0.5 + 0.1 * t, axes="world")
-        tasks = {"tip": tip, "rest": PostureTask(jnp.asarray([0.1, 0.4]) + 0.2 * t, cost=0.3 + 0.1 * t)}
-        limits = (ConfigurationLimit(), VelocityLimit(jnp.asarray([2.0, 50.0]) * (1 + 0.3 * t)))
-        result = jaxik.step(Problem(robot, tasks, limits=limits), q + 0.1 * t, 0.1, damping=1e-3)
-        return jnp.sum(jnp.sin(result.velocity) * jnp.asarray([1.0, 2.0])) + jnp.sum(result.q**2)
 
-    slope = jax.jit(jax.grad(along))
-    wanted = (slope(1e-5) - slope(-1e-5)) / 2e-5
-    for second in (jax.jacfwd(jax.jacfwd(along)), jax.jacfwd(jax.grad(along)), jax.grad(jax.grad(along))):
-        np.testing.assert_allclose(jax.jit(second)(0.0), wanted, rtol=1e-6)
+# Four hinges in a plane.
+CHAIN = """
+<mujoco><compiler angle="radian"/><worldbody>
+  <body><joint name="a" axis="0 0 1" range="-3 3" limited="true"/><geom size=".01" mass="1"/>
+    <body pos="1 0 0"><joint name="b" axis="0 0 1" range="-3 3" limited="true"/><geom size=".01" mass="1"/>
+      <body name="mid" pos="0.8 0 0"><joint name="c" axis="0 0 1" range="-3 3" limited="true"/>
+        <geom size=".01" mass="1"/><body pos="0.6 0 0"><joint name="d" axis="0 0 1" range="-3 3" limited="true"/>
+          <geom size=".01" mass="1"/><site name="tip" pos="0.5 0 0"/></body></body></body></body>
+</worldbody></mujoco>"""
+
+
+def held_by_all_else(t: Any) -> jaxik.StepResult:
+    """A constraint keeps one coordinate, a half space stops another, and a posture has what a third one leaves it."""
+    robot = jaxik.load_robot(CHAIN)
+    q = jnp.asarray([[0.3, 0.5, -0.4, 0.6], [-0.2, 0.8, 0.3, -0.5]])
+    tip, mid = robot.frame("tip"), robot.frame("mid")
+    across = robot.frame_pose(q, mid).translation()[:, 1]
+    height = robot.frame_pose(q, tip).translation()[:, 1]
+    aim = jnp.asarray([1.0, 0, 0]) + t * jnp.asarray([0.3, 0, 0])
+    rest = jnp.asarray([0.9, 0.9, 0.9, 0.9]) + 0.2 * t
+    kept = jnp.zeros((2, 3)).at[:, 1].set(across + 0.05 + 0.2 * t)
+    problem = Problem(
+        robot,
+        {
+            "aim": FrameTask(tip, aim, [0.7 + 0.1 * t, 0, 0], None, axes="world", gain=0.3 + 0.1 * t),
+            "rest": PostureTask(rest, cost=0.5 + 0.2 * t, priority=1),
+        },
+        limits=(ConfigurationLimit(), PositionLimit(tip, [0.0, 1, 0], height + 0.01 + 0.1 * t)),
+        constraints={"kept": FrameTask(mid, kept, [0.0, 1, 0], None, axes="world", gain=0.5)},
+    )
+    return jaxik.step(problem, q + 0.1 * t, 0.1 + 0.02 * t, damping=1e-3)
+
+
+MODES: dict[str, Callable[[Any, Any], jax.Array]] = {
+    "forward over forward": lambda f, t: jax.jvp(lambda t: jax.jvp(f, (t,), (1.0,))[1], (t,), (1.0,))[1],
+    "forward over reverse": lambda f, t: jax.jvp(jax.grad(f), (t,), (1.0,))[1],
+    "reverse over reverse": lambda f, t: jax.grad(jax.grad(f))(t),
+}
+
+
+@pytest.mark.parametrize(
+    ("stepped", "modes"), [(held_by_velocities, tuple(MODES)), (held_by_all_else, ("forward over reverse",))]
+)
+def test_second_derivatives_of_a_step_agree_with_differences(
+    stepped: Callable[[Any], jaxik.StepResult], modes: tuple[str, ...]
+) -> None:
+    def along(t: Any) -> tuple[jax.Array, jaxik.StepResult]:
+        result = stepped(t)
+        weights = jnp.arange(1.0, 1 + result.velocity.shape[-1])
+        return jnp.sum(jnp.sin(result.velocity) * weights) + jnp.sum(result.q**2), result
+
+    def number(t: Any) -> jax.Array:
+        return along(t)[0]
+
+    @functools.partial(jax.jit, compiler_options=QUICK)
+    def everything(t: Any) -> Any:
+        slope, result = jax.grad(along, has_aux=True)(t)
+        return slope, [MODES[mode](number, t) for mode in modes], result
+
+    _, found, result = everything(0.0)
+    assert (result.derivative == Derivative.EXACT).all()
+    held = (result.qp.active.bounds != 0).any(-1) | result.qp.active.rows.any(-1)
+    assert held.any()
+    wanted = (everything(1e-5)[0] - everything(-1e-5)[0]) / 2e-5
+    np.testing.assert_allclose(found, [wanted] * len(found), rtol=1e-6)
 
 
 def test_derivatives_of_a_program_are_those_of_its_neighbours() -> None:
