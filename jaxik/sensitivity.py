@@ -111,6 +111,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
 
     onward = _moved(condition, [*above.gradients, gradient], jnp.zeros_like(gradient))
     finite = jnp.all(jnp.isfinite(condition.inverses)) & jnp.isfinite(jnp.sum(condition.hessians))
+    # What contradicts itself has no balance, however small its next step.
     settled = minimum & (jnp.max(jnp.abs(onward)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
     undetermined = freedom.rank + jnp.trace(space) < jnp.sum(free) - 0.5
     kinds = (

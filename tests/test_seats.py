@@ -1,5 +1,7 @@
 """Elements that make several attempts end on lanes, in batches of any size, exactly as they do alone."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from jaxik.solvers.stream import stream
 WIDTH = 16
 
 
-def hashed(*numbers):
+def hashed(*numbers: Any) -> jax.Array:
     """A number from 0 to 1 that nothing but the numbers decide."""
     mixed = jnp.zeros((), jnp.uint32)
     for number in numbers:
@@ -20,17 +22,17 @@ def hashed(*numbers):
     return (mixed >> 8).astype(jnp.float32) * 2.0**-24
 
 
-def method(attempts=True):
+def method(attempts: bool = True) -> Method:
     """Each attempt takes 1 to 12 steps and has its own number; a share of them is good, and ends the element."""
 
-    def init(context, result, number):
+    def init(context: Any, result: Any, number: Any) -> Any:
         length = 1 + (12 * hashed(context["seed"], number, jnp.asarray(1))).astype(jnp.int32)
         return {"number": number, "left": length, "steps": jnp.zeros((), jnp.int32)}
 
-    def step(context, state):
+    def step(context: Any, state: Any) -> Any:
         return {**state, "left": state["left"] - 1, "steps": state["steps"] + 1}
 
-    def judge(context, result, state):
+    def judge(context: Any, result: Any, state: Any) -> Any:
         good = hashed(context["seed"], state["number"], jnp.asarray(2)) < context["share"]
         # In any other order this is another number.
         chain = result["chain"] * 31 + state["number"] * 7 + state["steps"]
@@ -57,18 +59,18 @@ def method(attempts=True):
     )
 
 
-def arguments(count, share, most):
+def arguments(count: int, share: Any, most: Any) -> Any:
     share = np.where(np.arange(count) % 7 == 3, 0.0, share).astype(np.float32)  # some never get there
     return jnp.arange(count, dtype=jnp.int32) + 100, jnp.asarray(share), jnp.full(count, most, jnp.int32)
 
 
-def on_lanes(method, given):
+def on_lanes(method: Method, given: Any) -> Any:
     return jax.jit(lambda *leaves: stream(method, list(leaves), (True,) * 3, jax.tree.structure((0, 0, 0))))(*given)
 
 
 @pytest.mark.parametrize("count", [1, 2, WIDTH - 1, WIDTH, WIDTH + 1, 200])
 @pytest.mark.parametrize(("share", "most"), [(0.9, 40), (0.2, 40), (0.2, 3), (0.0, 1)])
-def test_attempts_are_judged_in_their_order_whoever_makes_them(count, share, most):
+def test_attempts_are_judged_in_their_order_whoever_makes_them(count: int, share: Any, most: Any) -> None:
     given = arguments(count, share, most)
     found = on_lanes(method(), given)
     alone = jax.jit(jax.vmap(lambda *leaves: iterate(method(), *leaves)))(*given)
@@ -78,19 +80,19 @@ def test_attempts_are_judged_in_their_order_whoever_makes_them(count, share, mos
     np.testing.assert_array_equal(found["tried"][never], most)
 
 
-def test_a_single_attempt_is_made_where_no_more_are():
+def test_a_single_attempt_is_made_where_no_more_are() -> None:
     found = on_lanes(method(attempts=False), arguments(50, 0.2, 40))
     np.testing.assert_array_equal(found["tried"], 1)
 
 
 @pytest.mark.parametrize(("count", "most_turns"), [(1, 80), (4, 200)])
-def test_idle_lanes_make_the_attempts_that_elements_may_need(count, most_turns):
+def test_idle_lanes_make_the_attempts_that_elements_may_need(count: int, most_turns: int) -> None:
     """One after the other, 64 attempts that fail take some 64 * 6.5 turns of the loop."""
     lanes_asked = []
     alone = method()
     (phase,) = alone.phases
 
-    def ended(state):
+    def ended(state: Any) -> Any:
         jax.debug.callback(lambda left: lanes_asked.append(left), state["left"])
         return phase.ended(state)
 
