@@ -61,7 +61,9 @@ def test_second_derivatives_are_differences_of_first_ones(name: str) -> None:
     np.testing.assert_allclose(found, [wanted] * len(found), rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["a posture beside a target", "a posture below a target"])
+@pytest.mark.parametrize(
+    "name", ["a posture below a target", "a level out of reach", "couplings", "balls and a free base"]
+)
 def test_derivatives_in_float32_are_those_of_float64_to_a_thousandth(name: str) -> None:
     case = CASES[name]()
     slopes = [
@@ -69,5 +71,6 @@ def test_derivatives_in_float32_are_those_of_float64_to_a_thousandth(name: str) 
         for dtype in (np.float32, np.float64)
     ]
     assert slopes[0].dtype == np.float32
-    # Seen: 6e-7 in the median and 6e-5 at most of the largest entry, where the solution is off by 1e-6 rad.
+    # Seen: 7e-6 at most, of these and of a humanoid, a half space and a closed loop; for the worst of many elements
+    # 6e-7 in the median and 6e-5 at most of the largest entry, where the solution is off by 1e-6 rad.
     np.testing.assert_allclose(*slopes, rtol=1e-3)
