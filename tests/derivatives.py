@@ -39,6 +39,24 @@ def beyond(robot: Robot, q: jax.Array) -> jax.Array:
     return q.at[:, ::2].set(robot.limit_upper[::2] + 1)
 
 
+def off_limits(robot: Robot, count: int) -> jax.Array:
+    """Configurations (count, nq) near home and not at a limit, where the way that a step may go has a kink."""
+    return robot.integrate(robot.q_home, 0.02 * jax.random.normal(jax.random.key(1), (count, robot.nv)))
+
+
+def linkage(count: int) -> jax.Array:
+    """Configurations (count, 4) of the four-bar linkage, nearly closed."""
+    return jnp.linspace(0.3, 0.9, count)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
+
+
+# Second derivatives of a number, by how they are taken.
+MODES: dict[str, Callable[[Callable[[Any], jax.Array], Any], jax.Array]] = {
+    "forward over forward": lambda f, t: jax.jvp(lambda t: jax.jvp(f, (t,), (1.0,))[1], (t,), (1.0,))[1],
+    "forward over reverse": lambda f, t: jax.jvp(jax.grad(f), (t,), (1.0,))[1],
+    "reverse over reverse": lambda f, t: jax.grad(jax.grad(f))(t),
+}
+
+
 class Found(NamedTuple):
     """Derivatives along one direction of all arguments, and what they are compared with."""
 

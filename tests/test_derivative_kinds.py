@@ -23,25 +23,24 @@ from jaxik import (
 )
 
 
+def reached(q: jax.Array) -> jax.Array:
+    """Where the tip of `PLANAR` is in its plane (2,), written down."""
+    return jnp.stack([jnp.cos(q[0]) + 0.7 * jnp.cos(q[0] + q[1]), jnp.sin(q[0]) + 0.7 * jnp.sin(q[0] + q[1])])
+
+
 def residual(q: jax.Array, aim: jax.Array, rest: jax.Array) -> jax.Array:
-    """Of `planar`, weighted, written down."""
-    tip = jnp.stack([jnp.cos(q[0]) + 0.7 * jnp.cos(q[0] + q[1]), jnp.sin(q[0]) + 0.7 * jnp.sin(q[0] + q[1])])
-    return jnp.concatenate([tip - aim, 0.3 * (q - rest)])
+    """Of `planar`, weighted."""
+    return jnp.concatenate([reached(q) - aim, 0.3 * (q - rest)])
 
 
 def test_what_has_not_settled_has_the_derivative_of_one_step() -> None:
     """Newton's where the Hessian has a minimum, and Gauss-Newton's where it has none."""
     aim, rest = places()
     q0 = jnp.asarray([[2.9, 0.2], [0.4, 0.8], [-2.0, 0.5]])
-    problem = dataclasses.replace(planar(aim, rest), limits=())
 
     def solved(aim: jax.Array, rest: jax.Array) -> jaxik.Solution:
-        tip, posture = problem.tasks["tip"], problem.tasks["rest"]
-        tasks = {
-            "tip": dataclasses.replace(tip, target=jnp.pad(aim, ((0, 0), (0, 1)))),
-            "rest": dataclasses.replace(posture, q=rest),
-        }
-        return jaxik.solve(dataclasses.replace(problem, tasks=tasks), q0, options=SolveOptions(max_steps=1))
+        problem = dataclasses.replace(planar(aim, rest), limits=())
+        return jaxik.solve(problem, q0, options=SolveOptions(max_steps=1))
 
     along = jnp.ones_like(aim), jnp.asarray([[0.3, -0.2]] * 3)
     solution, moved = jax.jvp(solved, (aim, rest), along)
@@ -125,9 +124,7 @@ def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() ->
     limit = PLANAR.limit_upper[0]
     # A rest at its limit, where nothing presses; a target that is no number; and one that is well.
     rest = rest.at[1].set(jnp.asarray([limit, 0.5]))
-    aim = aim.at[1].set(
-        jnp.asarray([jnp.cos(limit) + 0.7 * jnp.cos(limit + 0.5), jnp.sin(limit) + 0.7 * jnp.sin(limit + 0.5)])
-    )
+    aim = aim.at[1].set(reached(rest[1]))
     spoilt = aim.at[2, 0].set(jnp.nan)
 
     def pulled(aim: Any, options: SolveOptions) -> Any:

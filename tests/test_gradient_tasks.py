@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import own_tasks
 import pytest
-from derivatives import Case, check_solve, check_step, near
+from derivatives import Case, check_solve, check_step, linkage, near, off_limits
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -57,7 +57,7 @@ def relations() -> Case:
 def loop_as_a_task() -> Case:
     """A loop that has a price, and so closes as far as that says; the robot may then leave its plane."""
     robot = jaxik.load_robot(FOUR_BAR)
-    q = jnp.linspace(0.3, 0.9, COUNT)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
+    q = linkage(COUNT)
     tip = robot.frame("tip")
     target = robot.frame_pose(q, tip).translation() + jnp.asarray([0.05, 0.02, 0.1])
     tasks = {
@@ -97,7 +97,7 @@ def test_derivatives_of_a_solution_are_those_of_solving_again(name: str) -> None
 def motions() -> dict[str, Any]:
     """Wanted velocities, energy, limits of a base and of joints in either direction, a mask, and damping."""
     robot = jaxik.load_robot(own_tasks.MIXED)
-    q = robot.integrate(robot.q_home, 0.02 * jax.random.normal(jax.random.key(1), (COUNT, robot.nv)))
+    q = off_limits(robot, COUNT)
     tip = robot.frame("tip")
     target = robot.frame_pose(near(robot, q, 0.5), tip)
     speed = 2 * jax.random.normal(jax.random.key(2), (COUNT, robot.nv))
@@ -118,10 +118,7 @@ def motions() -> dict[str, Any]:
 
 def rolled() -> dict[str, Any]:
     problem = wheels()
-    robot = problem.robot
-    # Not at a limit, where the way to go has a kink.
-    q = robot.integrate(robot.q_home, 0.02 * jax.random.normal(jax.random.key(1), (COUNT, robot.nv)))
-    return {"problem": problem, "q": q, "dt": 0.1}
+    return {"problem": problem, "q": off_limits(problem.robot, COUNT), "dt": 0.1}
 
 
 def opened() -> dict[str, Any]:

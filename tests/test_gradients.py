@@ -13,7 +13,7 @@ import jaxlie
 import numpy as np
 import own_tasks
 import pytest
-from derivatives import PATIENT, Case, beyond, check_solve, near
+from derivatives import PATIENT, Case, beyond, check_solve, linkage, near
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -161,7 +161,7 @@ def stretched() -> Case:
 def loop(**levels: Any) -> Case:
     """A plane linkage; by its targets alone, as its loop does not close where an axis leaves the plane."""
     robot = jaxik.load_robot(FOUR_BAR)
-    q = jnp.linspace(0.3, 0.9, COUNT)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
+    q = linkage(COUNT)
     tip = robot.frame("tip")
     target = robot.frame_pose(q, tip).translation() + jnp.asarray([0.02, 0, 0.01])
     rest = q.at[:, robot.q_indices("wrist")[0]].set(2.3)

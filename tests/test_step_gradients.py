@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import own_tasks
 import pytest
-from derivatives import QUICK, check_step, differentiated
+from derivatives import MODES, PLANAR, QUICK, check_step, differentiated, linkage, off_limits
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -49,8 +49,7 @@ def arm(**levels: Any) -> dict[str, Any]:
 def mixed() -> dict[str, Any]:
     """Every joint type, and the velocity before."""
     robot = jaxik.load_robot(own_tasks.MIXED)
-    # Not at a limit, where the way to go has a kink.
-    q = robot.integrate(robot.q_home, 0.02 * jax.random.normal(jax.random.key(1), (COUNT, robot.nv)))
+    q = off_limits(robot, COUNT)
     tip = robot.frame("tip")
     tasks = {
         "center": ComTask(robot.center_of_mass(q) + 0.1, cost=0.7),
@@ -65,7 +64,7 @@ def mixed() -> dict[str, Any]:
 
 def loop() -> dict[str, Any]:
     """A closed loop, which has a row too many; by what leaves it in its plane."""
-    q = jnp.linspace(0.3, 0.9, COUNT)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
+    q = linkage(COUNT)
     return {"rest": q + 0.3, "q": q + jnp.asarray([0.01, 0.02, 0, -0.01]), "dt": 0.1}
 
 
@@ -139,13 +138,12 @@ def solved(program: dict[str, Any]) -> jaxik.QPSolution:
 
 def held_by_velocities(t: Any) -> jaxik.StepResult:
     """A velocity limit holds one joint, and the way to go is long."""
-    robot = jaxik.load_robot(own_tasks.PLANAR)
     q = jnp.asarray([[0.2, 0.5], [-0.2, 0.8]])
     target = jnp.asarray([[0.4, 0.9, 0], [1.1, -0.4, 0]]) + t * jnp.asarray([0.3, -0.2, 0])
-    tip = FrameTask(robot.frame("tip"), target, orientation_cost=None, gain=0.5 + 0.1 * t, axes="world")
+    tip = FrameTask(PLANAR.frame("tip"), target, orientation_cost=None, gain=0.5 + 0.1 * t, axes="world")
     tasks = {"tip": tip, "rest": PostureTask(jnp.asarray([0.1, 0.4]) + 0.2 * t, cost=0.3 + 0.1 * t)}
     limits = (ConfigurationLimit(), VelocityLimit(jnp.asarray([2.0, 50.0]) * (1 + 0.3 * t)))
-    return jaxik.step(Problem(robot, tasks, limits=limits), q + 0.1 * t, 0.1, damping=1e-3)
+    return jaxik.step(Problem(PLANAR, tasks, limits=limits), q + 0.1 * t, 0.1, damping=1e-3)
 
 
 # Four hinges in a plane.
@@ -179,13 +177,6 @@ def held_by_all_else(t: Any) -> jaxik.StepResult:
         constraints={"kept": FrameTask(mid, kept, [0.0, 1, 0], None, axes="world", gain=0.5)},
     )
     return jaxik.step(problem, q + 0.1 * t, 0.1 + 0.02 * t, damping=1e-3)
-
-
-MODES: dict[str, Callable[[Any, Any], jax.Array]] = {
-    "forward over forward": lambda f, t: jax.jvp(lambda t: jax.jvp(f, (t,), (1.0,))[1], (t,), (1.0,))[1],
-    "forward over reverse": lambda f, t: jax.jvp(jax.grad(f), (t,), (1.0,))[1],
-    "reverse over reverse": lambda f, t: jax.grad(jax.grad(f))(t),
-}
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import own_tasks
 import pytest
+from derivatives import QUICK
 from second_order import second_order
 
 import jaxik
@@ -31,7 +32,6 @@ from jaxik.evaluation import evaluate, prepare
 from jaxik.robot.model import Robot
 from jaxik.tasks.rows import row_weights
 
-QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 UP = [0.0, 0.0, 1.0]
 
 
