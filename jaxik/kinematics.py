@@ -13,6 +13,7 @@ from jax import lax
 
 from jaxik import lie
 from jaxik.errors import JaxikError
+from jaxik.kept import kept
 from jaxik.lie import Transform
 from jaxik.linalg import NOTHING, arrange, with_rows
 from jaxik.pytree import leaf, pytree
@@ -80,7 +81,7 @@ class Kinematics:
         place = self._place(frame)
         moved = self._moved_by(self.plan.frame_segments[place])
         arm = self.frame_positions[place][:, None] - self.anchors
-        linear = self.linear + lie.cross(self.angular, arm)
+        linear = kept(self.linear + lie.cross(self.angular, arm))
         if moved.all():
             return linear, self.angular
         mask = jnp.asarray(moved, self.q.dtype)
@@ -125,7 +126,7 @@ class Kinematics:
             moment = lie.cross(jnp.broadcast_to(force[3:, None], own.shape), own)
             upper = upper + 0.5 * (moment.T @ own)
         nearer, same = self.joint_order()
-        half = jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0)
+        half = kept(jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0))
         return half + half.T
 
     def joint_order(self) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from jax.extend import core as jex_core
 from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
 
 # Modules whose derivative rules close over nothing.
-OPEN_RULES = tuple(f" at {Path(__file__).parent / name}:" for name in ("lie.py", "trigonometry.py"))
+OPEN_RULES = tuple(f" at {Path(__file__).parent / name}:" for name in ("kept.py", "lie.py", "trigonometry.py"))
 # Numbers in a constant that is compared with others by what it holds.
 SMALL_CONSTANT = 64
 
@@ -291,7 +291,13 @@ def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
     # A branch that no lane takes is not run at all; its outputs are never looked at.
     which = jnp.clip(index.value.astype(jnp.int32), 0, len(branches) - 1)
     chosen = [jnp.zeros((*v.aval.shape, size), v.aval.dtype) for v in eqn.outvars]
+    # A branch that computes nothing is what the others are chosen over.
+    still = next((i for i, closed in enumerate(branches) if not closed.eqns), None)
+    if still is not None:
+        chosen = branch(branches[still])(*values)
     for i, closed in enumerate(branches):
+        if i == still:
+            continue
         taken = which == i
         run = branch(closed)
         chosen = lax.cond(

@@ -4,14 +4,15 @@ Every function is finite, with finite first derivatives, at zero rotation and at
 """
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 
-from jaxik.linalg import kept
+from jaxik.kept import behind, kept
 from jaxik.trigonometry import first_quadrant, sine_cosine
 
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
@@ -57,11 +58,29 @@ def skew(w: jax.Array) -> jax.Array:
     return jnp.tensordot(w, jnp.asarray(GENERATORS, w.dtype), 1)
 
 
+def angular_velocity(r: jax.Array, change: jax.Array) -> jax.Array:
+    """The velocity (3,) in world axes at which a rotation matrix turns, of its rate of change (3, 3)."""
+    return jnp.sum(jnp.asarray(GENERATORS, r.dtype) * (change @ r.T), axis=(1, 2)) / 2
+
+
+@jax.custom_jvp
 def cross(a: jax.Array, b: jax.Array) -> jax.Array:
     """Cross product along axis 0: (3, ...) and (3, ...)."""
     # Once around and on: both turns of a vector are slices of one array.
     a, b = jnp.concatenate([a, a[:2]]), jnp.concatenate([b, b[:2]])
     return a[1:4] * b[2:] - a[2:] * b[1:4]
+
+
+@functools.partial(cross.defjvp, symbolic_zeros=True)
+def _crossed(primals: tuple[jax.Array, jax.Array], tangents: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
+    """As a product of matrices: backwards, slices would become pads, which are not vector instructions."""
+    (a, b), (da, db) = primals, tangents
+    total = jnp.zeros_like(a)
+    for fixed, moved, sign in ((a, db, 1), (b, da, -1)):
+        if not isinstance(moved, SymbolicZero):
+            matrix = jnp.einsum("jik,j...->ik...", jnp.asarray(GENERATORS, a.dtype), fixed)
+            total = total + sign * jnp.einsum("ik...,k...->i...", matrix, moved)
+    return cross(a, b), total
 
 
 def plane_across(unit: jax.Array, other: jax.Array) -> jax.Array:
@@ -105,8 +124,10 @@ def _turned_matrix(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tup
     (q,), (change,) = primals, tangents
     matrix, square = quaternion_to_matrix(q), jnp.sum(q * q)
     tiny = square < MINIMUM_NORM * MINIMUM_NORM
-    turn = quaternion_product(change, conjugate(q))[1:] * jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
-    return matrix, cross(jnp.broadcast_to(turn[:, None], (3, 3)), matrix)
+    eye = jnp.eye(3, dtype=q.dtype)
+    turning = jnp.concatenate([-q[1:, None], q[0] * eye + skew(q[1:])], axis=1)
+    turn = turning @ change * jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
+    return matrix, skew(turn) @ matrix
 
 
 @jax.custom_jvp
@@ -144,8 +165,9 @@ def matrix_to_quaternion(r: jax.Array) -> jax.Array:
 def _turned_quaternion(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Among rotations: the matrix changes by an angular velocity."""
     (r,), (change,) = primals, tangents
-    q, half_turn = matrix_to_quaternion(r), jnp.sum(cross(r, change), axis=1) / 4
-    return q, quaternion_product(jnp.concatenate([jnp.zeros_like(q[:1]), half_turn]), q)
+    q, eye = matrix_to_quaternion(r), jnp.eye(3, dtype=r.dtype)
+    turning = jnp.concatenate([-q[None, 1:], q[0] * eye - skew(q[1:])])
+    return q, turning @ (angular_velocity(r, change) / 2)
 
 
 def log_quaternion(q: jax.Array) -> jax.Array:
@@ -195,6 +217,7 @@ def quaternion_difference(a: jax.Array, b: jax.Array) -> jax.Array:
     return log_of_either_sign(quaternion_product(conjugate(normalized(a)), normalized(b)))
 
 
+@jax.custom_jvp
 def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Rotation vector w of a matrix, and k(s) = (1 - (x/2) cot(x/2)) / x^2 with its first two derivatives by s = x^2.
 
@@ -202,6 +225,17 @@ def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
     and cosine of x/2, so no further one is taken.
     """
     return quaternion_log_with_coefficients(matrix_to_quaternion(r))
+
+
+@log_with_coefficients.defjvp
+def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[Any, Any]:
+    """Where a rotation turns by u, w moves by A u, s by 2 w.u, and each coefficient by the next one times that."""
+    (r,), (change,) = primals, tangents
+    w, k, k1, k2 = log_with_coefficients(r)
+    turn = behind(angular_velocity(r, change), w)
+    longer = 2 * jnp.sum(w * turn)
+    _, last = jax.jvp(lambda r: quaternion_log_with_coefficients(matrix_to_quaternion(r))[3], (r,), (change,))
+    return (w, k, k1, k2), (_left_jacobian(w, k) @ turn, k1 * longer, k2 * longer, last)
 
 
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -267,7 +301,7 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     w, k, slope, _ = log_with_coefficients(error.rotation)
     d = kept(error.position)
     eye = jnp.eye(3, dtype=w.dtype)
-    a = _left_jacobian(w, k)
+    a = kept(_left_jacobian(w, k))
     wd = cross(w, d)
     wwd = jnp.sum(w * d) * w - jnp.sum(w * w) * d
     # d/dw of -(w x d)/2 + k (w (w.d) - d (w.w))
@@ -276,5 +310,6 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
         + k * (jnp.sum(w * d) * eye + w[:, None] * d[None, :] - 2 * d[:, None] * w[None, :])
         + (2 * slope) * wwd[:, None] * w[None, :]
     )
+    change = kept(change)
     twist = jnp.concatenate([d - wd / 2 + k * wwd, w])
-    return twist, a, a @ skew(d) - change @ a
+    return twist, a, kept(a @ skew(d) - change @ a)

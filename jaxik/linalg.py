@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.kept import divided, kept
+
 NOTHING = -1
 
 # More contiguous runs than this are left to one gather: each run is a slice and an operand of a concatenation.
@@ -135,34 +137,6 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     return eliminated
 
 
-def computed_once(condition: jax.Array) -> jax.Array:
-    """The same condition, behind a root of zero or one.
-
-    XLA fuses what a condition is made of with what it selects, and computes it again for each entry that is selected;
-    but what it deems expensive, as it does roots, it keeps.
-    """
-    return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
-
-
-@jax.custom_jvp
-def kept(x: jax.Array) -> jax.Array:
-    """The same numbers, behind a division, which XLA does not compute again either."""
-    return divided(x, jnp.ones((), x.dtype))
-
-
-@kept.defjvp
-def _(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    return kept(*primals), tangents[0]
-
-
-def divided(x: jax.Array, unit: jax.Array) -> jax.Array:
-    """`x / unit` for a number that is the same for all entries, computed once.
-
-    XLA would multiply by its inverse, and do so again in each consumer; so every entry is given a divisor of its own.
-    """
-    return x / (unit + 0 * x)
-
-
 def largest(diagonal: jax.Array) -> jax.Array:
     """The largest entry, as a unit to measure others by: 1 where it is not positive."""
     top = jnp.max(diagonal)
@@ -212,25 +186,36 @@ def inverse_within(matrix: jax.Array, unit: jax.Array, threshold: float) -> tupl
     places, eye = jnp.arange(size), jnp.eye(size, dtype=matrix.dtype)
 
     def sweep(_: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """A diagonal entry p becomes 2 - 1 / p, which takes one product where -1 / p would take two."""
         swept, left = carry
         diagonal = jnp.where(left, jnp.diagonal(swept), 0)
         pivot = jnp.max(diagonal)
         enough = pivot > threshold
         chosen = enough & (places == jnp.min(jnp.where(diagonal == pivot, places, size - 1)))
-        one = chosen.astype(swept.dtype)
-        turned = swept @ one - one
-        swept = swept - (turned / jnp.where(enough, pivot, 1))[:, None] * turned - 2 * one[:, None] * one
-        return swept, left & ~chosen
+        one = kept(chosen.astype(swept.dtype))
+        turned = kept((swept @ one - one) / jnp.sqrt(jnp.where(enough, pivot, 1)))
+        return swept - turned[:, None] * turned, left & ~chosen
 
     swept, left = lax.fori_loop(0, size, sweep, (matrix / unit, jnp.ones(size, bool)))
-    inverse = jnp.where(left[:, None] | left[None, :], 0, -swept)
-    # What is not swept spans the null space, by a row for each: orthogonal projection onto that.
-    rows = jnp.where(left[:, None], eye - jnp.where(left[None, :], 0, swept), 0)
-    gram = rows @ rows.T + jnp.diag((~left).astype(swept.dtype))
-    solved, _ = _eliminated(jnp.concatenate([gram, rows], axis=1), size)
-    space = eye - rows.T @ solved[:, size:]
     unswept = jnp.max(jnp.abs(jnp.where(left[:, None] & left[None, :], swept, 0)))
-    return space @ inverse @ space / unit, space, unswept
+    inverse = jnp.where(left[:, None] | left[None, :], 0, 2 * eye - swept) / unit
+
+    def project(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        """Take one direction of the null space, of which what was not swept has a row for each, off both results."""
+        inverse, space, waiting = carry
+        chosen = waiting & (places == jnp.min(jnp.where(waiting, places, size - 1)))
+        one = chosen.astype(swept.dtype)
+        row = space @ (one - jnp.where(left, 0, swept @ one))
+        row = space @ (row / jnp.sqrt(row @ row))
+        row = row / jnp.sqrt(row @ row)
+        lean = inverse @ row
+        lean = lean - 0.5 * (row @ lean) * row
+        inverse = inverse - lean[:, None] * row - row[:, None] * lean
+        return inverse, space - row[:, None] * row, waiting & ~chosen
+
+    # Few matrices lack more than one or two directions: as many turns are all that a batch of them takes.
+    inverse, space, _ = lax.while_loop(lambda carry: jnp.any(carry[2]), project, (inverse, eye, left))
+    return inverse, space, unswept
 
 
 @inverse_within.defjvp

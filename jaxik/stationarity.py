@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jaxik.coordinates import carried
 from jaxik.evaluation import Prepared, Rows, curvature, evaluate, held_by, rows
+from jaxik.kept import kept
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, bends, from_box, to_box
 from jaxik.linalg import inverse_within, largest
@@ -49,7 +50,7 @@ def place_of(prepared: Prepared, q: jax.Array) -> Place:
 def _seen(prepared: Prepared, q: jax.Array, limits: Box, levels: Sequence[Level]) -> Place:
     kin = evaluate(prepared, q)
     models = [rows(prepared, kin, names) for names in levels]
-    return Place(prepared, kin, limits, models, [to_box(prepared.moving, limits, m.jacobian) for m in models])
+    return Place(prepared, kin, limits, models, [kept(to_box(prepared.moving, limits, m.jacobian)) for m in models])
 
 
 def bend(place: Place, pulls: Sequence[jax.Array]) -> jax.Array:
@@ -109,9 +110,16 @@ class Freedom(NamedTuple):
 
     def less(self, hessian: jax.Array) -> "Freedom":
         """What a further level leaves of it."""
-        left, threshold = self.left, rank_threshold(self.left.dtype)
-        inverse, space, _ = inverse_within(left @ hessian @ left, largest(jnp.diagonal(hessian)), threshold)
-        return Freedom(left - space, (*self.inverses, inverse), self.rank + jnp.trace(space))
+        threshold = rank_threshold(self.left.dtype)
+        inverse, space, _ = inverse_within(self.of(hessian), largest(jnp.diagonal(hessian)), threshold)
+        return Freedom(self.left - space, (*self.inverses, inverse), self.rank + jnp.trace(space))
+
+    def of(self, matrix: jax.Array) -> jax.Array:
+        """What a symmetric matrix (n, n) is along it."""
+        if self.inverses:
+            return self.left @ matrix @ self.left
+        free = jnp.diagonal(self.left)
+        return free[:, None] * matrix * free
 
 
 def all_of(free: jax.Array, dtype: Any) -> Freedom:

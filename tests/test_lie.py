@@ -193,6 +193,25 @@ def test_first_derivatives_are_finite_and_equal_in_both_modes(name: str, dtype: 
     assert (np.abs(forward - reverse) / scale).max() < 100 * np.finfo(dtype).eps
 
 
+def test_derivatives_of_the_derivative_of_the_log_agree_with_finite_differences() -> None:
+    inside = VECTORS[np.linalg.norm(VECTORS, axis=1) < 3]
+
+    def derivative(w: jax.Array) -> jax.Array:
+        error = Transform(lie.quaternion_to_matrix(lie.exp_quaternion(w)), 0.5 * w + 0.25)
+        coefficients = jnp.stack(lie.log_with_coefficients(error.rotation)[1:])
+        return jnp.concatenate([*(jnp.ravel(x) for x in lie.log_pose_derivative(error)), coefficients])
+
+    step = 1e-5 * jnp.eye(3)
+    for function in (derivative, lambda w: jax.jacfwd(derivative)(w).ravel()):
+        moved = jax.jit(jax.vmap(jax.vmap(function, (0,)), (0,)))
+        ahead, behind = (moved(inside[:, None] + sign * step) for sign in (1, -1))
+        differences = (ahead - behind) / 2e-5
+        forward = jax.jit(jax.vmap(jax.jacfwd(function)))(inside)
+        backward = jax.jit(jax.vmap(jax.jacrev(function)))(inside)
+        np.testing.assert_allclose(forward, differences.mT, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(backward, forward, atol=1e-10)
+
+
 @DTYPES
 def test_log_of_the_exponential_has_the_identity_as_derivative(dtype: Any) -> None:
     inside = VECTORS[np.linalg.norm(VECTORS, axis=1) < 3.1].astype(dtype)

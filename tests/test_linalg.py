@@ -1,12 +1,15 @@
 """Small dense systems on lanes against NumPy's float64."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxik.kept import kept
 from jaxik.lanes import lanes
-from jaxik.linalg import BLOCK, PANEL, WRITTEN_OUT, kept, solve_positive, solve_small_positive
+from jaxik.linalg import BLOCK, PANEL, WRITTEN_OUT, inverse_within, solve_positive, solve_small_positive
 
 LANES = 5
 SOLVERS = {"loop": solve_positive, "written out": solve_small_positive}
@@ -45,7 +48,55 @@ def test_the_smallest_pivot_tells_what_is_not_positive_definite(solver: str) -> 
 
 
 def test_what_is_kept_is_itself_and_so_are_its_derivatives() -> None:
-    x = jnp.asarray([0.0, -0.0, 1e-300, -3.0, 1e300])
+    x = jnp.asarray([0.0, -0.0, 1e-300, -3.0, 1e300, np.inf, -np.inf, np.nan])
     np.testing.assert_array_equal(kept(x), x)
     assert np.signbit(kept(x)[1])
-    np.testing.assert_array_equal(jax.jacrev(kept)(x), np.eye(5))
+    np.testing.assert_array_equal(jax.jacrev(kept)(x[:-1]), np.eye(7))
+
+
+@pytest.mark.parametrize(("dtype", "threshold", "atol"), [(np.float64, 1e-9, 1e-12), (np.float32, 1e-4, 1e-4)])
+@pytest.mark.parametrize("held", (0, 2))
+@pytest.mark.parametrize("size", (1, 2, 7, 12))
+def test_semidefinite_matrices_are_inverted_where_they_are_not_zero(
+    size: int, held: int, dtype: Any, threshold: float, atol: float
+) -> None:
+    random = np.random.default_rng(size)
+    # Side by side, of every rank: on lanes each takes as many turns as the one that lacks most.
+    matrices = np.zeros((max(size - held, 0) + 1, size, size))
+    for rank, matrix in enumerate(matrices):
+        basis, _ = np.linalg.qr(random.normal(size=(max(size - held, 0), rank)))
+        matrix[held:, held:] = (basis * np.linspace(1, 5, rank)) @ basis.T
+    unit = np.maximum(matrices.diagonal(axis1=1, axis2=2).max(axis=1), 1e-3)
+    found = jax.jit(lanes(lambda matrix, unit: inverse_within(matrix, unit, threshold), (True, True), len(unit)))(
+        jnp.moveaxis(matrices, 0, -1).astype(dtype), unit.astype(dtype)
+    )
+    for matrix, inverse, space, unswept in zip(matrices, *(np.moveaxis(x, -1, 0) for x in found), strict=True):
+        expected = np.linalg.pinv(matrix, rcond=1e-8, hermitian=True)
+        np.testing.assert_allclose(inverse, expected, atol=atol)
+        np.testing.assert_allclose(space, expected @ matrix, atol=atol)
+        assert unswept <= threshold
+
+
+def test_what_is_not_semidefinite_is_seen_by_what_cannot_be_swept() -> None:
+    matrix = np.diag([2.0, 1.0, 0.0, 0.0])
+    for below, seen in ((-0.5, 0.5), (-1e-3, 1e-3)):
+        matrix[2, 2] = below
+        _, _, unswept = inverse_within(jnp.asarray(matrix), jnp.asarray(1.0), 1e-9)
+        np.testing.assert_allclose(unswept, seen)
+    matrix[2, 2], matrix[2, 3], matrix[3, 2] = 0, 0.25, 0.25  # of which no diagonal entry tells
+    _, _, unswept = inverse_within(jnp.asarray(matrix), jnp.asarray(1.0), 1e-9)
+    np.testing.assert_allclose(unswept, 0.25)
+
+
+def test_first_and_second_derivatives_of_a_pseudoinverse_agree_with_differences() -> None:
+    base = np.random.default_rng(3).normal(size=(4, 6))
+    moving = np.random.default_rng(4).normal(size=(4, 6))
+
+    def inverse(share: jax.Array) -> jax.Array:
+        factor = base + share * moving
+        return inverse_within(factor.T @ factor, jnp.asarray(10.0), 1e-9)[0]
+
+    for function in (inverse, jax.jacfwd(inverse)):
+        step = 1e-5
+        differences = (function(jnp.asarray(step)) - function(jnp.asarray(-step))) / (2 * step)
+        np.testing.assert_allclose(jax.jacfwd(function)(0.0), differences, rtol=1e-6, atol=1e-6)

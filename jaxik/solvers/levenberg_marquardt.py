@@ -11,9 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.evaluation import Bowl, Prepared, Rows, bowl, errors, evaluate, has_tolerances, met, reached, rows
+from jaxik.kept import computed_once
 from jaxik.kinematics import Kinematics
 from jaxik.limits.box import Box, bends, to_box
-from jaxik.linalg import computed_once, largest, solve_positive, solve_small_positive
+from jaxik.linalg import largest, solve_positive, solve_small_positive
 from jaxik.problem import Level
 from jaxik.solvers.measure import NOISE, least_damping, limits_at, not_held, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance

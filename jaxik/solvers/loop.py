@@ -107,7 +107,7 @@ def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any
         following = phase.step(context, state)
         if record is not None and phase.watch is not None:
             row, place = phase.watch(state, following)
-            record = record.at[kept(place, record)].set(row, mode="drop")
+            record = record.at[row_of(place, record)].set(row, mode="drop")
         return following, record
 
     def attempt(carry: Any) -> Any:
@@ -123,6 +123,6 @@ def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any
     return carry[0], carry[1]
 
 
-def kept(place: jax.Array, record: jax.Array) -> jax.Array:
+def row_of(place: jax.Array, record: jax.Array) -> jax.Array:
     """Below 0 would count from the end; beyond the end, a write is dropped."""
     return jnp.where(place < 0, record.shape[-2], place)

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.kept import kept
 from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
 from jaxik.machine import lanes_for
-from jaxik.solvers.loop import STEPS, Method, Phase, kept
+from jaxik.solvers.loop import STEPS, Method, Phase, row_of
 from jaxik.solvers.seats import Seats, after_judging, at_work, next_to_judge, reseated, seats_for
 
 # The share of the elements at work, one in so many, that wait before all lanes take other ones. Searches of 4,096 and
@@ -42,7 +43,13 @@ class _Elements:
 
     def _load(self, which: jax.Array, known: dict[Any, Any]) -> tuple[Any, list[bool]]:
         rows = self.clipped(which)
-        own = [jnp.moveaxis(x[rows], 0, -1) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
+
+        def turned(x: jax.Array) -> jax.Array:
+            x = jnp.moveaxis(x[rows], 0, -1)
+            # XLA would turn it again in each consumer.
+            return kept(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+
+        own = [turned(x) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
         context, differs = lanes_where_needed(self._prepare, self._mapped, which.shape[0], known)(*own)
         return context, jax.tree.leaves(differs)
 
@@ -140,10 +147,20 @@ class _Packing:
         return jax.tree.unflatten(self._structure, leaves)
 
 
+def _foremost(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Indices (N,) of what is wanted, in their order, then of the rest; and of how many something is wanted.
+
+    Sorted, 4,096 would take 0.75 ms for each phase.
+    """
+    ahead, behind = (jnp.cumsum(x, dtype=jnp.int32) for x in (wanted, ~wanted))
+    place = jnp.where(wanted, ahead, ahead[-1] + behind) - 1
+    return jnp.zeros_like(place).at[place].set(jnp.arange(place.size, dtype=jnp.int32), unique_indices=True), ahead[-1]
+
+
 def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
     count, width = elements.count, phase.width
     wanted = jax.vmap(lambda packed: phase.wants(packing.unpack(packed)))(results)
-    order, total = jnp.argsort(~wanted), jnp.sum(wanted, dtype=jnp.int32)
+    order, total = _foremost(wanted)
 
     def start(context: Any, packed: Any, number: jax.Array) -> Any:
         return phase.init(context, packing.unpack(packed), number)
@@ -188,7 +205,7 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
             if record is not None and watch is not None:
                 row, place = watch(before, state)
                 here = written(seats, ~over)
-                record = record.at[here, kept(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
+                record = record.at[here, row_of(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
             return over | is_over(state), state, record
 
         with jax.named_scope(STEPS):
