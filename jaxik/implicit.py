@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
 from jaxik.solvers.batch import run_batch
-from jaxik.solvers.linear import linear_of_each, moving, of_each, replaced, unmoved, with_tangents
+from jaxik.solvers.linear import linear_of_each, moving, of_each, replaced, with_tangents
 from jaxik.solvers.loop import Method
 from jaxik.status import Derivative
 
@@ -57,8 +57,9 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
         return jax.tree.leaves(answer)
 
     def void(answer: Any, condition: Any) -> jax.Array:
-        """Whether an element has no derivative."""
-        return jnp.any(jnp.stack([kind == Derivative.NONE for _, kind in how.judged(answer, condition)]))
+        """Whether elements have no derivative."""
+        kinds = [kind == Derivative.NONE for _, kind in how.judged(answer, condition)]
+        return functools.reduce(jnp.logical_or, kinds)
 
     def rule(leaves: Any, tangents: Any) -> Any:
         given = jax.tree.unflatten(treedef, leaves)
@@ -76,9 +77,8 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
         active, inside = moving(tangents), jax.tree.structure(known)
 
         def tangent(at: Any, linear: Any) -> list[jax.Array]:
-            none = void(*jax.tree.unflatten(inside, at)[1:])
-            given, answer, condition = jax.tree.unflatten(inside, unmoved(at, none))
-            flat, linear = jax.tree.leaves(given), unmoved(linear, none)
+            given, answer, condition = jax.tree.unflatten(inside, at)
+            flat = jax.tree.leaves(given)
 
             def along(function: Callable[..., Any], *pairs: tuple[Any, Any]) -> Any:
                 def moved(values: list[Any], *others: Any) -> Any:
@@ -96,7 +96,7 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
         moves: list[Any] = []
         if active:
             by = [tangents[i] for i in active], [flat[i] for i in active]
-            moves = linear_of_each(tangent, known, known_ranks, *by)
+            moves = linear_of_each(tangent, void(answer, condition), known, known_ranks, *by)
         return found, with_tangents(found, places, moves)
 
     run.defjvp(rule, symbolic_zeros=True)

@@ -13,7 +13,6 @@ from jaxik.pytree import core_ranks
 from jaxik.quadratic import ActiveSet, Program, QPOptions, QPSolution, minimise
 from jaxik.quadratic.sensitivity import Minimum, Motion, active, assess, motion_of, moved
 from jaxik.solvers.loop import Method, fitting, once
-from jaxik.status import Derivative
 
 RANKS = Program(H=2, c=1, lower=1, upper=1, G=2, h=1, A=2, b=1)  # type: ignore[arg-type]
 
@@ -83,8 +82,7 @@ def _method(width: int) -> Method:
 
 
 def _moves(arguments: tuple[Any, ...], answer: QPSolution, condition: Minimum, along: Along) -> Motion:
-    motion = moved(active(answer), condition, along, lambda arguments: arguments[0])
-    return jax.tree.map(lambda x: jnp.where(condition.derivative == Derivative.NONE, 0, x), motion)
+    return moved(active(answer), condition, along, lambda arguments: arguments[0])
 
 
 MINIMUM = Sensitivity(

@@ -97,7 +97,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
         pulls = tuple(jnp.where(c == 1, 0, pull) for c, pull in zip(stretch.chosen, pulls, strict=True))
         unknown = left_out(place, above, stretch)
     curve = square + bend(place, (*pulls, place.models[-1].residual)) + stretching
-    hessian, inverse, space, minimum = _inverted(curve, square, freedom.left)
+    hessian, inverse, space, minimum = _inverted(curve, square, freedom)
     condition = Condition(
         hessians=jnp.stack([*above.hessians, hessian]),
         inverses=jnp.stack([*freedom.inverses, inverse]),
@@ -110,10 +110,10 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     )
 
     onward = _moved(condition, [*above.gradients, gradient], jnp.zeros_like(gradient))
-    finite = jnp.all(jnp.isfinite(condition.inverses)) & jnp.isfinite(jnp.sum(condition.hessians))
+    finite = jnp.isfinite(jnp.sum(condition.inverses) + jnp.sum(condition.hessians))
     # What contradicts itself has no balance, however small its next step.
     settled = minimum & (jnp.max(jnp.abs(onward)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
-    undetermined = freedom.rank + jnp.trace(space) < jnp.sum(free) - 0.5
+    undetermined = freedom.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
     kinds = (
         (undetermined, Derivative.UNDETERMINED),
         (jnp.any(near & ~firm), Derivative.KINK),
@@ -127,14 +127,14 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     return condition._replace(derivative=kind)
 
 
-def _inverted(hessian: jax.Array, square: jax.Array, left: jax.Array) -> tuple[jax.Array, ...]:
-    """The Hessian, inverted within a projector, and its space there; J'J in its place where it is no minimum."""
+def _inverted(hessian: jax.Array, square: jax.Array, freedom: Freedom) -> tuple[jax.Array, ...]:
+    """The Hessian, inverted along what is free, and its space there; J'J in its place where it is no minimum."""
     threshold, unit = rank_threshold(hessian.dtype), unit_of(square, hessian - square)
-    inverse, space, unswept = inverse_within(left @ hessian @ left, unit, threshold)
+    inverse, space, unswept = inverse_within(freedom.of(hessian), unit, threshold)
     minimum = unswept <= threshold
     hessian = jnp.where(minimum, hessian, square)
     inverse, space = jax.lax.cond(
-        minimum, lambda: (inverse, space), lambda: inverse_within(left @ square @ left, unit, threshold)[:2]
+        minimum, lambda: (inverse, space), lambda: inverse_within(freedom.of(square), unit, threshold)[:2]
     )
     return hessian, inverse, space, minimum
 
@@ -224,8 +224,7 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
             0.5 * jnp.sum(rows(prepared, kin, wanted_of(prepared.problem)).residual ** 2),
         )
 
-    moved = along(outcome, (jnp.zeros_like(displacement), displacement))
-    return jax.tree.map(lambda x: jnp.where(condition.derivative == Derivative.NONE, 0, x), moved)
+    return along(outcome, (jnp.zeros_like(displacement), displacement))
 
 
 def _smooth(answer: Any) -> Any:

@@ -51,7 +51,7 @@ def _stopped_by_a_limit(arguments: tuple[Any, ...], minima: list[Minimum]) -> ja
 
 def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: Along) -> Any:
     """The tangents of velocity, q, slack and residuals."""
-    minima, derivative = condition
+    minima, _ = condition
     above: list[tuple[jax.Array, jax.Array]] = []
     motions: list[Motion] = []
     for level, minimum in enumerate(minima):
@@ -69,8 +69,7 @@ def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: A
         problem, q, motion, *_ = arguments
         return outcome(problem, q, motion, _model(arguments), x, still)
 
-    tangents = along(ahead, above[-1]), motions[0], [(m.x, m.rows, m.equalities) for m in motions]
-    return jax.tree.map(lambda x: jnp.where(derivative == Derivative.NONE, 0, x), tangents)
+    return along(ahead, above[-1]), motions[0], [(m.x, m.rows, m.equalities) for m in motions]
 
 
 def _smooth(answer: Stepped) -> Any:

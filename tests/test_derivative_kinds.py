@@ -145,6 +145,20 @@ def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() ->
     assert (solution.derivative[:1] == Derivative.UNSETTLED).all() and np.isfinite(early).all()
 
 
+@pytest.mark.parametrize("spoilt", [np.nan, np.inf])
+def test_what_all_elements_share_and_is_no_number_leaves_none_of_them_a_derivative(spoilt: float) -> None:
+    _, rest = places()
+    aim = jnp.asarray([1.2, spoilt])
+
+    def total(aim: jax.Array, rest: jax.Array) -> Any:
+        solution = jaxik.solve(planar(aim, rest), jnp.zeros(2))
+        return jnp.sum(solution.q), solution.derivative
+
+    slopes, kinds = jax.grad(total, (0, 1), has_aux=True)(aim, rest)
+    assert kinds.shape == rest.shape[:1] and (kinds == Derivative.NONE).all()
+    jax.tree.map(lambda slope: np.testing.assert_array_equal(slope, 0), slopes)
+
+
 @pytest.mark.parametrize("verb", ["solve", "step"])
 def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(verb: str) -> None:
     aim = jnp.asarray([[1.2, 0.3, 0], [0.9, 0.9, 0], [jnp.nan, 0.3, 0]])

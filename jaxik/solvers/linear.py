@@ -15,7 +15,7 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
-from jaxik.batching import batch_shape, fold
+from jaxik.batching import fold
 from jaxik.solvers.batch import lengthened, run_batch, run_elements, unfolded
 from jaxik.solvers.loop import once
 
@@ -23,24 +23,33 @@ from jaxik.solvers.loop import once
 Linear = Callable[[Sequence[Any], Sequence[Any]], list[jax.Array]]
 
 
-def linear_of_each(function: Linear, at: Any, at_ranks: Any, linear: Any, linear_ranks: Any) -> list[jax.Array]:
+def linear_of_each(
+    function: Linear, void: jax.Array, at: Any, at_ranks: Any, linear: Any, linear_ranks: Any
+) -> list[jax.Array]:
     """Apply a function that is linear in some of its arguments to each element of a batch.
 
     Args:
       function: of one element, in jax.numpy; given flat leaves, `linear` last, it returns a list of arrays.
-      at, linear: pytrees of arrays with leading batch axes that broadcast.
+      void: bool, whether an element has no derivative: what comes of it is zero, forwards and backwards, and what it is
+        linear at may be NaN.
+      at, linear: pytrees of arrays with leading batch axes that broadcast, with those of `void`.
       at_ranks, linear_ranks: the core rank of every leaf.
 
     Returns:
       The arrays, with the common batch axes in front.
     """
-    batch = fold((at, linear), (at_ranks, linear_ranks))
-    found = _bound(function, len(jax.tree.leaves(at)), batch.leaves, tuple(batch.mapped))
+    batch = fold((void, at, linear), (0, at_ranks, linear_ranks))
+    count = 1 + len(jax.tree.leaves(at))
+
+    def valid(at: Sequence[Any], linear: Sequence[Any]) -> list[jax.Array]:
+        return function(at[1:], linear)
+
+    found = _bound(valid, count, batch.leaves, tuple(batch.mapped))
     return [unfolded(x, batch) for x in found]
 
 
 def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bool, ...]) -> list[jax.Array]:
-    """The primitive, of a function that is traced here, once."""
+    """The primitive, of a function that is traced here, once. The first leaf says which elements are void."""
     with jax.default_matmul_precision("highest"):
         jaxpr = jax.make_jaxpr(lambda *leaves: function(leaves[:count], leaves[count:]))(*_elements(leaves, mapped))
     return _linear.bind(*leaves, jaxpr=jaxpr, count=count, mapped=mapped)
@@ -58,7 +67,7 @@ def of_each(
       function: of one element, in jax.numpy.
       arguments: pytrees of arrays with leading batch axes that broadcast.
       ranks: the core rank of every leaf of the arguments.
-      void: arguments, what comes of them -> whether that does not move (), whatever the derivatives are.
+      void: arguments, what comes of them -> whether that does not move (*batch,), whatever the derivatives are.
     """
     treedef = jax.tree.structure(arguments)
     shapes: list[Any] = []
@@ -72,21 +81,18 @@ def of_each(
     def rule(leaves: Any, tangents: Any) -> Any:
         found = run(*leaves)
         smooth = [i for i, x in enumerate(found) if jnp.issubdtype(x.dtype, jnp.floating)]
-        flat, active, count = jax.tree.leaves(ranks), moving(tangents), len(leaves)
-        found_ranks = [x.ndim - len(batch_shape(leaves, flat)) for x in found]
+        flat, active = jax.tree.leaves(ranks), moving(tangents)
 
         def tangent(at: Sequence[Any], linear: Sequence[Any]) -> list[jax.Array]:
-            none = void(*jax.tree.unflatten(treedef, at[:count]), jax.tree.unflatten(shapes[0], at[count:]))
-            at = unmoved(at[:count], none)
-
             def chosen(*values: Any) -> list[Any]:
                 out = jax.tree.leaves(function(*jax.tree.unflatten(treedef, replaced(at, active, values))))
                 return [out[i] for i in smooth]
 
-            return unmoved(jax.jvp(chosen, [at[i] for i in active], unmoved(linear, none))[1], none)
+            return jax.jvp(chosen, [at[i] for i in active], list(linear))[1]
 
-        known, known_ranks = [*leaves, *found], [*flat, *found_ranks]
-        moved = linear_of_each(tangent, known, known_ranks, [tangents[i] for i in active], [flat[i] for i in active])
+        none = void(*jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(shapes[0], found))
+        by = [tangents[i] for i in active], [flat[i] for i in active]
+        moved = linear_of_each(tangent, none, leaves, flat, *by)
         return found, with_tangents(found, smooth, moved)
 
     run.defjvp(rule, symbolic_zeros=True)
@@ -107,14 +113,6 @@ def replaced(leaves: Sequence[Any], places: Sequence[int], values: Sequence[Any]
     return new
 
 
-def unmoved(leaves: Sequence[Any], none: jax.Array) -> list[Any]:
-    """Zeros in the place of floating leaves of an element that has no derivative: what it is linear at may be NaN.
-
-    No other number would do: zero times it is none in what comes back from there.
-    """
-    return [x if _discrete(x) else jnp.where(none, 0, x) for x in leaves]
-
-
 def with_tangents(leaves: Sequence[Any], places: Sequence[int], tangents: Sequence[Any]) -> list[Any]:
     """A tangent for each leaf: those given at some places, elsewhere zero."""
     none: list[Any] = [jnp.zeros(x.shape, jax.dtypes.float0 if _discrete(x) else x.dtype) for x in leaves]
@@ -130,7 +128,10 @@ _linear.multiple_results = True
 
 
 def _evaluate(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[jax.Array]:
-    return run_elements(once(jaxpr_as_fun(jaxpr)), leaves, mapped, jax.tree.structure(leaves))
+    def valid(void: jax.Array, *leaves: Any) -> list[jax.Array]:
+        return [jnp.where(void, 0, x) for x in jaxpr_as_fun(jaxpr)(void, *leaves)]
+
+    return run_elements(once(valid), leaves, mapped, jax.tree.structure(leaves))
 
 
 def _shapes(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[Any]:
