@@ -21,7 +21,8 @@ def kept(x: jax.Array) -> jax.Array:
 
 @kept.defjvp
 def _kept_along(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    return kept(*primals), behind(*tangents, *primals)
+    value = kept(*primals)
+    return value, behind(*tangents, value)
 
 
 def behind(x: jax.Array, other: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ code and time.
 import jax
 import jax.numpy as jnp
 
+from jaxik.kept import kept
 from jaxik.lie import log_jacobian_slope, skew
 
 
@@ -30,7 +31,7 @@ def pose_curvature(
     k, k1, k2 = coefficients
     h, by_w = pull
     eye, turn, zero = jnp.eye(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
-    left = eye - turn / 2 + k * (turn @ turn)
+    left = kept(eye - turn / 2 + k * (turn @ turn))
 
     def slope(x: jax.Array, sign: float) -> jax.Array:
         return log_jacobian_slope(x, w, k, k1, sign)
@@ -44,7 +45,7 @@ def pose_curvature(
         lag = alpha * beta - s * gamma
         by_ww = k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye) + 2 * k1 * lag * eye
         by_ww = by_ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
-        across = slope(h, -1.0) @ left
+        across = kept(slope(h, -1.0) @ left)
         mixed = skew(d) @ across
         both = mixed + mixed.T + left.T @ by_ww @ left
     # The position moves in axes that do not turn with u: d changes by u x v, to second order, and not by half of it.
