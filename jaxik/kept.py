@@ -26,7 +26,10 @@ def _kept_along(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[
 
 
 def behind(x: jax.Array, other: jax.Array) -> jax.Array:
-    """The same numbers, forwards and backwards, divided by a one that is made of other ones, which may be infinite."""
+    """The same numbers, forwards and backwards, divided by a one that is made of other ones.
+
+    These may be infinite, but not NaN, which makes NaN of any.
+    """
     return x / (1 + 0 * jnp.clip(jax.lax.stop_gradient(other), -1, 1))
 
 

@@ -4,6 +4,7 @@ Every function is finite, with finite first derivatives, at zero rotation and at
 """
 
 import functools
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -53,6 +54,11 @@ class Transform(NamedTuple):
         return Transform(quaternion_to_matrix(pose.wxyz_xyz[..., :4]), pose.wxyz_xyz[..., 4:])
 
 
+def exactly() -> AbstractContextManager[None]:
+    """For rules of derivatives, which are traced outside of what sets the precision of the functions that have them."""
+    return jax.default_matmul_precision("highest")
+
+
 def skew(w: jax.Array) -> jax.Array:
     """The matrix (3, 3) with `skew(w) @ x = cross(w, x)`."""
     return jnp.tensordot(w, jnp.asarray(GENERATORS, w.dtype), 1)
@@ -76,10 +82,11 @@ def _crossed(primals: tuple[jax.Array, jax.Array], tangents: tuple[Any, Any]) ->
     """As a product of matrices: backwards, slices would become pads, which are not vector instructions."""
     (a, b), (da, db) = primals, tangents
     total = jnp.zeros_like(a)
-    for fixed, moved, sign in ((a, db, 1), (b, da, -1)):
-        if not isinstance(moved, SymbolicZero):
-            matrix = jnp.einsum("jik,j...->ik...", jnp.asarray(GENERATORS, a.dtype), fixed)
-            total = total + sign * jnp.einsum("ik...,k...->i...", matrix, moved)
+    with exactly():
+        for fixed, moved, sign in ((a, db, 1), (b, da, -1)):
+            if not isinstance(moved, SymbolicZero):
+                matrix = jnp.einsum("jik,j...->ik...", jnp.asarray(GENERATORS, a.dtype), fixed)
+                total = total + sign * jnp.einsum("ik...,k...->i...", matrix, moved)
     return cross(a, b), total
 
 
@@ -125,9 +132,10 @@ def _turned_matrix(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tup
     matrix, square = quaternion_to_matrix(q), jnp.sum(q * q)
     tiny = square < MINIMUM_NORM * MINIMUM_NORM
     eye = jnp.eye(3, dtype=q.dtype)
-    turning = jnp.concatenate([-q[1:, None], q[0] * eye + skew(q[1:])], axis=1)
-    turn = turning @ change * jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
-    return matrix, skew(turn) @ matrix
+    with exactly():
+        turning = jnp.concatenate([-q[1:, None], q[0] * eye + skew(q[1:])], axis=1)
+        turn = turning @ change * jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
+        return matrix, skew(turn) @ matrix
 
 
 @jax.custom_jvp
@@ -166,8 +174,9 @@ def _turned_quaternion(primals: tuple[jax.Array], tangents: tuple[jax.Array]) ->
     """Among rotations: the matrix changes by an angular velocity."""
     (r,), (change,) = primals, tangents
     q, eye = matrix_to_quaternion(r), jnp.eye(3, dtype=r.dtype)
-    turning = jnp.concatenate([-q[None, 1:], q[0] * eye - skew(q[1:])])
-    return q, turning @ (angular_velocity(r, change) / 2)
+    with exactly():
+        turning = jnp.concatenate([-q[None, 1:], q[0] * eye - skew(q[1:])])
+        return q, turning @ (angular_velocity(r, change) / 2)
 
 
 def log_quaternion(q: jax.Array) -> jax.Array:
@@ -232,10 +241,11 @@ def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[
     """Where a rotation turns by u, w moves by A u, s by 2 w.u, and each coefficient by the next one times that."""
     (r,), (change,) = primals, tangents
     w, k, k1, k2 = log_with_coefficients(r)
-    turn = behind(angular_velocity(r, change), w)
-    longer = 2 * jnp.sum(w * turn)
     _, last = jax.jvp(lambda r: quaternion_log_with_coefficients(matrix_to_quaternion(r))[3], (r,), (change,))
-    return (w, k, k1, k2), (_left_jacobian(w, k) @ turn, k1 * longer, k2 * longer, last)
+    with exactly():
+        turn = behind(angular_velocity(r, change), w)
+        longer = 2 * jnp.sum(w * turn)
+        return (w, k, k1, k2), (_left_jacobian(w, k) @ turn, k1 * longer, k2 * longer, last)
 
 
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

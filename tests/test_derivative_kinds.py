@@ -174,7 +174,10 @@ def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(ver
     def twice(cost: jax.Array, places: jax.Array, count: int) -> Any:
         return jax.grad(lambda cost: jax.grad(loss)(cost, places, count))(cost)
 
-    for derivative in (jax.grad(loss, (0, 1)), twice):
+    def forwards(cost: jax.Array, places: jax.Array, count: int) -> Any:
+        return jax.jvp(lambda cost: jax.grad(loss, (0, 1))(cost, places, count), (cost,), (jnp.ones(()),))[1]
+
+    for derivative in (jax.grad(loss, (0, 1)), twice, forwards):
         alone, together = (derivative(jnp.asarray(0.3), jnp.asarray(PLANAR.body_position), count) for count in (2, 3))
         jax.tree.map(np.testing.assert_array_equal, together, alone)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import jaxik
 from jaxik.batching import over_batch
 from jaxik.errors import JaxikError
 from jaxik.lanes import lanes
@@ -116,6 +117,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cond, mapped": lambda x, y: lax.cond(x[0, 0] > 0, lambda a: a * y, lambda a: a + 1.0, x),
     "cond, not mapped": lambda x, y: lax.cond(jnp.arange(3).sum() > 0, lambda a: a * y, lambda a: a + 1.0, x),
     "switch, mapped": lambda x, y: lax.switch(jnp.argmax(y), [jnp.sin, jnp.cos, lambda a: 2 * a, jnp.zeros_like], x),
+    "switch of which some compute nothing, mapped": lambda x, y: lax.switch(
+        jnp.argmax(y), [jnp.sin, lambda a: a, lambda a: np.eye(3, 4), lambda a: a * y], x
+    ),
     "custom derivative": lambda x, y: (root(jnp.maximum(x, 0.0)), scaled(x, 2, y), scaled(2.0, 3, y), jax.nn.relu(x)),
     "inner jit": lambda x, y: jax.jit(lambda a, b: jax.jit(jnp.sin)(a) @ b)(x, y),
     "inner vmap": lambda x, y: jax.vmap(lambda row: jnp.cross(row[:3], y[1:]))(x),
@@ -299,3 +303,12 @@ def test_products_are_taken_at_full_precision() -> None:
 
     for batch in ((), (4,)):
         assert precisions(jax.make_jaxpr(program)(jnp.zeros((*batch, 3)))) == {lax.Precision.HIGHEST}
+
+    robot = jaxik.load_robot("panda")
+    tip = robot.frame("tcp")
+    for function in (robot.frame_pose, robot.frame_jacobian):
+        for mode in (lambda f: f, jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
+            alone = mode(lambda q, function=function: jax.tree.leaves(function(q, tip))[0])
+            for program in (alone, jax.vmap(alone)):
+                q = robot.q_home if program is alone else robot.q_home[None]
+                assert precisions(jax.make_jaxpr(program)(q)) <= {lax.Precision.HIGHEST}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxik.solvers.loop import Method, Phase, iterate
-from jaxik.solvers.stream import stream
+from jaxik.solvers.stream import foremost, stream
 
 WIDTH = 16
 
@@ -78,6 +78,14 @@ def test_attempts_are_judged_in_their_order_whoever_makes_them(count: int, share
         np.testing.assert_array_equal(found[name], alone[name], err_msg=name)
     never = np.asarray(given[1]) == 0
     np.testing.assert_array_equal(found["tried"][never], most)
+
+
+@pytest.mark.parametrize("share", (0.0, 0.3, 1.0))
+def test_what_is_wanted_comes_first_and_all_in_their_order(share: float) -> None:
+    wanted = np.random.default_rng(0).random(50) < share
+    order, count = foremost(jnp.asarray(wanted))
+    np.testing.assert_array_equal(order, np.argsort(~wanted, stable=True))
+    assert count == wanted.sum() and order.dtype == count.dtype == jnp.int32
 
 
 def test_a_single_attempt_is_made_where_no_more_are() -> None:

@@ -147,7 +147,7 @@ class _Packing:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def _foremost(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def foremost(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Indices (N,) of what is wanted, in their order, then of the rest; and of how many something is wanted.
 
     Sorted, 4,096 would take 0.75 ms for each phase.
@@ -160,7 +160,7 @@ def _foremost(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
     count, width = elements.count, phase.width
     wanted = jax.vmap(lambda packed: phase.wants(packing.unpack(packed)))(results)
-    order, total = _foremost(wanted)
+    order, total = foremost(wanted)
 
     def start(context: Any, packed: Any, number: jax.Array) -> Any:
         return phase.init(context, packing.unpack(packed), number)
