@@ -30,6 +30,8 @@ from jaxik import (
     RelativeFrameTask,
 )
 
+pytestmark = pytest.mark.slow
+
 COUNT = 4
 
 

@@ -13,6 +13,8 @@ from test_gradients import CASES
 import jaxik
 from jaxik import SolveOptions
 
+pytestmark = pytest.mark.slow
+
 # Each takes half a minute to compile, so that not every case has every mode; balls and couplings agree as well.
 BENT = {
     "a closed loop": ("forward over reverse", "reverse over reverse"),
