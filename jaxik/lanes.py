@@ -290,10 +290,11 @@ def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         return [Lane(x, True) for x in lax.switch(index.value, [branch(b) for b in branches], *values)]
     # A branch that no lane takes is not run at all; its outputs are never looked at.
     which = jnp.clip(index.value.astype(jnp.int32), 0, len(branches) - 1)
-    chosen = [jnp.zeros((*v.aval.shape, size), v.aval.dtype) for v in eqn.outvars]
-    # A branch that computes nothing is what the others are chosen over.
+    # One that computes nothing is what the others are chosen over.
     still = next((i for i, closed in enumerate(branches) if not closed.eqns), None)
-    if still is not None:
+    if still is None:
+        chosen = [jnp.zeros((*v.aval.shape, size), v.aval.dtype) for v in eqn.outvars]
+    else:
         chosen = branch(branches[still])(*values)
     for i, closed in enumerate(branches):
         if i == still:

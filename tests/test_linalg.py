@@ -62,9 +62,10 @@ def test_semidefinite_matrices_are_inverted_where_they_are_not_zero(
 ) -> None:
     random = np.random.default_rng(size)
     # Side by side, of every rank: on lanes each takes as many turns as the one that lacks most.
-    matrices = np.zeros((max(size - held, 0) + 1, size, size))
+    free = max(size - held, 0)
+    matrices = np.zeros((free + 1, size, size))
     for rank, matrix in enumerate(matrices):
-        basis, _ = np.linalg.qr(random.normal(size=(max(size - held, 0), rank)))
+        basis, _ = np.linalg.qr(random.normal(size=(free, rank)))
         matrix[held:, held:] = (basis * np.linspace(1, 5, rank)) @ basis.T
     unit = np.maximum(matrices.diagonal(axis1=1, axis2=2).max(axis=1), 1e-3)
     found = jax.jit(lanes(lambda matrix, unit: inverse_within(matrix, unit, threshold), (True, True), len(unit)))(
