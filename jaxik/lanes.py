@@ -10,22 +10,16 @@ value. Primitives without a rule of their own go through `jax.vmap`.
 """
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.core import Tracer
 from jax.extend import core as jex_core
 
-from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
-
-# Modules whose derivative rules close over nothing.
-OPEN_RULES = tuple(f" at {Path(__file__).parent / name}:" for name in ("kept.py", "lie.py", "trigonometry.py"))
-# Numbers in a constant that is compared with others by what it holds.
-SMALL_CONSTANT = 64
+from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, by_vmap, with_lanes
+from jaxik.repetition import bind, identity, inlined
 
 
 class PerElement:
@@ -115,11 +109,7 @@ def _element_shape(x: Any, mapped: bool) -> jax.ShapeDtypeStruct:
 def _evaluate(
     closed: jex_core.ClosedJaxpr, args: Sequence[Lane], size: int, known: "dict[Any, _Known] | None" = None
 ) -> list[Lane]:
-    """Evaluate a jaxpr; what was computed before, also in a call around this one, is not computed again.
-
-    Tasks ask for residual, Jacobian and error one by one, which share most of their work: a third of the equations of
-    a step are repetitions, which would cost time at every stage of compilation.
-    """
+    """Evaluate a jaxpr; what was computed before, also in a call around this one, is not computed again."""
     jaxpr = closed.jaxpr
     env: dict[Any, Lane] = {}
     known = {} if known is None else known
@@ -133,8 +123,7 @@ def _evaluate(
         env[var] = arg
     for eqn in jaxpr.eqns:
         inputs = [read(atom) for atom in eqn.invars]
-        # What has an effect, such as a print, happens as often as it is written.
-        key = object() if eqn.effects else _identity(eqn, inputs)
+        key = identity(eqn, [x.value for x in inputs]), tuple(x.mapped for x in inputs)
         if key not in known:
             known[key] = _Known(eqn, inputs, _apply(eqn, inputs, size, known))
         for var, out in zip(eqn.outvars, known[key].outputs, strict=True):
@@ -150,40 +139,9 @@ class _Known(NamedTuple):
     outputs: list[Lane]
 
 
-def _identity(eqn: Any, inputs: list[Lane]) -> Any:
-    """Equal for equations that compute the same; of parameters that cannot be compared, the same object is."""
-    if eqn.primitive.name == "custom_jvp_call":
-        return eqn.primitive, _own_rule(eqn), tuple((_comparable_value(x.value), x.mapped) for x in inputs)
-    params = tuple((name, _comparable(eqn.params[name])) for name in sorted(eqn.params))
-    return eqn.primitive, params, tuple((_comparable_value(x.value), x.mapped) for x in inputs)
-
-
-def _own_rule(eqn: Any) -> Any:
-    """What a function with a derivative rule is; of a rule that may close over anything, itself."""
-    rule, body = eqn.params["jvp_jaxpr_fun"], eqn.params["call_jaxpr"]
-    place = rule.debug_info.func_src_info or ""
-    known = any(module in place for module in OPEN_RULES) and not body.consts
-    return (place, str(body)) if known else (id(rule), id(body))
-
-
-def _comparable(param: Any) -> Any:
-    if isinstance(param, tuple):
-        return tuple(map(_comparable, param))
-    return repr(param) if isinstance(param, int | float | str | bool | None) else str(id(param))
-
-
-def _comparable_value(value: Any) -> Any:
-    """The content of small constants, each of which is an array of its own wherever it is written down."""
-    known = not isinstance(value, Tracer) and not jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
-    if not known or np.size(value) > SMALL_CONSTANT:
-        return id(value)
-    array = np.asarray(value)
-    return type(value), array.dtype, array.shape, array.tobytes()
-
-
 def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:
     name = eqn.primitive.name
-    inner = _inlined(eqn)
+    inner = inlined(eqn)
     if inner is not None:
         return _evaluate(inner, inputs, size, known)
     if not any(x.mapped for x in inputs):
@@ -197,17 +155,6 @@ def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:
         if outputs is not None:
             return outputs
     return by_vmap(eqn, inputs)
-
-
-def _inlined(eqn: Any) -> jex_core.ClosedJaxpr | None:
-    """The body of a call that means no more than its body."""
-    if eqn.primitive.name not in CALLS:
-        return None
-    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
-        body = eqn.params.get(key)
-        if body is not None:
-            return body if isinstance(body, jex_core.ClosedJaxpr) else jex_core.ClosedJaxpr(body, ())
-    return None
 
 
 def _scan(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
@@ -310,8 +257,6 @@ def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         )
     return [Lane(x, True) for x in chosen]
 
-
-CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint"})
 
 CONTROL: dict[str, Callable[[Any, list[Lane], int], list[Lane]]] = {
     "scan": _scan,

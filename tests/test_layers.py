@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
     {"errors", "machine", "pytree", "status", "archive"},
-    {"kept", "lie", "linalg", "trigonometry", "lane_rules", "lanes", "batching"},
+    {"kept", "lie", "linalg", "trigonometry", "repetition", "lane_rules", "lanes", "batching"},
     {"robot", "manifold", "sampling", "segments", "kinematics", "dynamics"},
     {"coordinates", "slack", "tasks", "limits"},
     {"problem", "evaluation", "linearization", "landing", "quadratic", "recovery"},

@@ -16,6 +16,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxik.batching import fold
+from jaxik.repetition import without_repetitions
 from jaxik.solvers.batch import lengthened, run_batch, run_elements, unfolded
 from jaxik.solvers.loop import once
 
@@ -51,7 +52,8 @@ def linear_of_each(
 def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bool, ...]) -> list[jax.Array]:
     """The primitive, of a function that is traced here, once. The first leaf says which elements are void."""
     with jax.default_matmul_precision("highest"):
-        jaxpr = jax.make_jaxpr(lambda *leaves: function(leaves[:count], leaves[count:]))(*_elements(leaves, mapped))
+        traced = jax.make_jaxpr(lambda *leaves: function(leaves[:count], leaves[count:]))(*_elements(leaves, mapped))
+        jaxpr = without_repetitions(traced)
     return _linear.bind(*leaves, jaxpr=jaxpr, count=count, mapped=mapped)
 
 
