@@ -47,23 +47,18 @@ class Condition(NamedTuple):
     """What the derivative of one element's solution is made of, in the n coordinates of its box.
 
     Attributes:
-      hessians, inverses (k, n, n): of each level, the last one's of the Lagrangian; inverted along what the levels
-        above and bounds leave free.
+      responses (n, n): of each level, the displacement for a unit of change of its gradient. In the last one, columns
+        of coordinates that bounds hold, whose gradient has no say, are that for a unit of the bound's displacement.
       pulls: for each level but the last, how its weighted residual (m,) pulls on the last one.
       stretch: the level out of reach, where there may be one, which pulls with its gradient in the place of that.
-      shortest (n, n): what makes a displacement, along what is undetermined, the smallest of the robot's own
-        coordinates; None where there are no others, slacks of half spaces.
-      low, high (n,): the coordinates that their lower and upper bounds hold.
+      side (n,): -1 and 1 where the lower and the upper bound hold a coordinate, else 0; int32.
       derivative (): of `Derivative`, int32.
     """
 
-    hessians: jax.Array
-    inverses: jax.Array
+    responses: tuple[jax.Array, ...]
     pulls: tuple[jax.Array, ...]
     stretch: Stretch | None
-    shortest: jax.Array | None
-    low: jax.Array
-    high: jax.Array
+    side: jax.Array
     derivative: jax.Array
 
 
@@ -98,19 +93,13 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
         unknown = left_out(place, above, stretch)
     curve = square + bend(place, (*pulls, place.models[-1].residual)) + stretching
     hessian, inverse, space, minimum = _inverted(curve, square, freedom)
-    condition = Condition(
-        hessians=jnp.stack([*above.hessians, hessian]),
-        inverses=jnp.stack([*freedom.inverses, inverse]),
-        pulls=pulls,
-        stretch=stretch,
-        shortest=_shortest(prepared, freedom.left - space) if prepared.slack else None,
-        low=held & low,
-        high=held & high & ~low,
-        derivative=jnp.zeros((), jnp.int32),
-    )
-
-    onward = _moved(condition, [*above.gradients, gradient], jnp.zeros_like(gradient))
-    finite = jnp.isfinite(jnp.sum(condition.inverses) + jnp.sum(condition.hessians))
+    side = jnp.where(held & low, -1, jnp.where(held & high, 1, 0)).astype(jnp.int32)
+    responses = _responses([*above.hessians, hessian], [*freedom.inverses, inverse], side)
+    onward = _moved(responses, side, [*above.gradients, gradient], jnp.zeros_like(gradient))
+    finite = jnp.isfinite(sum(jnp.sum(response) for response in responses))
+    if prepared.slack:
+        shortest = _shortest(prepared, freedom.left - space)
+        responses = tuple(shortest @ response for response in responses)
     # What contradicts itself has no balance, however small its next step.
     settled = minimum & (jnp.max(jnp.abs(onward)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
     undetermined = freedom.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
@@ -124,7 +113,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     kind = jnp.full((), Derivative.EXACT, jnp.int32)
     for found, worse in kinds:
         kind = jnp.where(found, jnp.int32(worse), kind)
-    return condition._replace(derivative=kind)
+    return Condition(responses, pulls, stretch, side, kind)
 
 
 def _inverted(hessian: jax.Array, square: jax.Array, freedom: Freedom) -> tuple[jax.Array, ...]:
@@ -151,11 +140,27 @@ def _shortest(prepared: Prepared, undetermined: jax.Array) -> jax.Array:
     return jnp.eye(own.shape[0], dtype=own.dtype) - inverse @ weighed
 
 
-def _moved(condition: Condition, gradients: Sequence[jax.Array], displacement: jax.Array) -> jax.Array:
-    """The displacement (n,) that makes up for changes of the levels' gradients, from one of what bounds hold."""
-    for hessian, inverse, change in zip(condition.hessians, condition.inverses, gradients, strict=True):
-        displacement = displacement - inverse @ (change + hessian @ displacement)
-    return displacement
+def _responses(hessians: Sequence[jax.Array], inverses: Sequence[jax.Array], side: jax.Array) -> tuple[jax.Array, ...]:
+    """Of levels with these Hessians (n, n), inverted along what those above each and the bounds leave free.
+
+    A displacement x goes on, by a level whose gradient changes by g, to x - inverse (g + hessian x).
+    """
+    found = [-inverses[-1]]
+    onward = jnp.eye(side.shape[0], dtype=hessians[0].dtype) - inverses[-1] @ hessians[-1]
+    for hessian, inverse in zip(reversed(hessians[:-1]), reversed(inverses[:-1]), strict=True):
+        found.append(-(onward @ inverse))
+        onward = onward + found[-1] @ hessian
+    found[0] = jnp.where(side == 0, found[0], onward)
+    return tuple(reversed(found))
+
+
+def _moved(
+    responses: Sequence[jax.Array], side: jax.Array, gradients: Sequence[jax.Array], on_bounds: jax.Array
+) -> jax.Array:
+    """The displacement (n,) that makes up for changes of the levels' gradients and follows bounds where they hold."""
+    *above, last = gradients
+    by = [*above, jnp.where(side == 0, last, on_bounds)]
+    return sum((r @ x for r, x in zip(responses, by, strict=True)), jnp.zeros_like(last))
 
 
 def _with_slacks(prepared: Prepared, q: jax.Array) -> jax.Array:
@@ -204,10 +209,8 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
     gradients, asked, (lower, upper) = along(balanced)
     if stretch is not None:
         gradients = stretch.answered(gradients, asked)
-    on_bounds = jnp.where(condition.low, lower, jnp.where(condition.high, upper, 0))
-    displacement = _moved(condition, gradients, on_bounds)
-    if condition.shortest is not None:
-        displacement = condition.shortest @ displacement
+    on_bounds = jnp.where(condition.side < 0, lower, upper)
+    displacement = _moved(condition.responses, condition.side, gradients, on_bounds)
 
     def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
         prepared = prepare(arguments[0])
