@@ -245,7 +245,9 @@ def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[
     with exactly():
         turn = behind(angular_velocity(r, change), w)
         longer = 2 * jnp.sum(w * turn)
-        return (w, k, k1, k2), (_left_jacobian(w, k) @ turn, k1 * longer, k2 * longer, last)
+        # Backwards, all that pulls at w comes together here.
+        moved = behind(_left_jacobian(w, k) @ turn, w)
+        return (w, k, k1, k2), (moved, k1 * longer, k2 * longer, last)
 
 
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:

@@ -33,7 +33,7 @@ class _Elements:
         self._leaves, self._mapped = leaves, mapped
         self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
         known: dict[Any, Any] = {}
-        context, differs = self._load(jnp.arange(method.width), known)
+        context, differs = self._load(self._gathered(jnp.arange(method.width)), known)
         self._known = the_same_for_all(known)
         self._shared, self._structure = jax.tree.flatten(context)
         self.differs = jax.tree.unflatten(self._structure, differs)
@@ -41,25 +41,51 @@ class _Elements:
             lambda x, d: jax.ShapeDtypeStruct(x.shape[:-1] if d else x.shape, x.dtype), context, self.differs
         )
 
-    def _load(self, which: jax.Array, known: dict[Any, Any]) -> tuple[Any, list[bool]]:
-        rows = self.clipped(which)
-
-        def turned(x: jax.Array) -> jax.Array:
-            x = jnp.moveaxis(x[rows], 0, -1)
-            # XLA would turn it again in each consumer.
-            return kept(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
-
-        own = [turned(x) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
-        context, differs = lanes_where_needed(self._prepare, self._mapped, which.shape[0], known)(*own)
+    def _load(self, given: list[jax.Array], known: dict[Any, Any]) -> tuple[Any, list[bool]]:
+        """The contexts of elements of which `given` are the mapped arguments, lane axis last."""
+        # XLA would turn or look for them again in each consumer.
+        parts = iter(kept(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in given)
+        leaves = [next(parts) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
+        size = given[0].shape[-1]
+        context, differs = lanes_where_needed(self._prepare, self._mapped, size, known)(*leaves)
         return context, jax.tree.leaves(differs)
+
+    def _gathered(self, which: jax.Array) -> list[jax.Array]:
+        rows = self.clipped(which)
+        return [jnp.moveaxis(x[rows], 0, -1) for x, m in zip(self._leaves, self._mapped, strict=True) if m]
 
     def clipped(self, which: jax.Array) -> jax.Array:
         return jnp.minimum(which, self.count - 1)
 
     def own(self, which: jax.Array) -> list[jax.Array]:
         """What differs between the contexts of some elements."""
-        context, differs = self._load(which, dict(self._known))
+        return self._differing(self._gathered(which))
+
+    def _differing(self, given: list[jax.Array]) -> list[jax.Array]:
+        context, differs = self._load(given, dict(self._known))
         return [x for x, d in zip(jax.tree.leaves(context), differs, strict=True) if d]
+
+    def blockwise(self, width: int, function: Callable[..., Any], *results: Any) -> Any:
+        """Apply a function of contexts and results (N, ...), on lanes, to all elements in blocks.
+
+        What one such call leaves is laid out as the next one wants it, which XLA sees where N is a multiple of the
+        width: nothing is turned in between.
+        """
+        blocks = math.ceil(self.count / width)
+
+        def cut(x: jax.Array) -> jax.Array:
+            missing = blocks * width - self.count
+            if missing:
+                x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
+            return jnp.moveaxis(x.reshape(blocks, width, *x.shape[1:]), 1, -1)
+
+        def block(parts: tuple[list[jax.Array], Any]) -> Any:
+            given, found = parts
+            return function(self.context(self._differing(given)), *found)
+
+        given = [cut(x) for x, m in zip(self._leaves, self._mapped, strict=True) if m]
+        out = lax.map(block, (given, jax.tree.map(cut, results)))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: self.count], out)
 
     def context(self, own: list[jax.Array]) -> Any:
         """The contexts of which `own` is what differs."""
@@ -93,9 +119,9 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     elements = _Elements(method, leaves, mapped, treedef)
     packing = _Packing(jax.eval_shape(method.start, elements.one))
     start = lanes(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
-    results, record = _blockwise(elements, method.width, start), None
+    results, record = elements.blockwise(method.width, start), None
     if method.record is not None:
-        record = _blockwise(elements, method.width, lanes(method.record, (elements.differs,), method.width))
+        record = elements.blockwise(method.width, lanes(method.record, (elements.differs,), method.width))
     for phase in method.phases:
         results, record = _stream_phase(phase, elements, packing, results, record)
     answer = lanes(
@@ -103,19 +129,7 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
         (elements.differs, True, True),
         method.width,
     )
-    return _blockwise(elements, method.width, answer, results, record)
-
-
-def _blockwise(elements: _Elements, width: int, function: Callable[..., Any], *results: Any) -> Any:
-    """Apply a function of contexts and results, on lanes, to all elements in blocks."""
-
-    def block(which: jax.Array) -> Any:
-        found = _lanes_of(results, elements.clipped(which)) if results else ()
-        return function(elements.context(elements.own(which)), *found)
-
-    blocks = math.ceil(elements.count / width)
-    out = lax.map(block, jnp.arange(blocks * width).reshape(blocks, width))
-    return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: elements.count], out)
+    return elements.blockwise(method.width, answer, results, record)
 
 
 def _lanes_of(results: Any, which: jax.Array) -> Any:
