@@ -1,7 +1,7 @@
 """Derivatives of what an iteration found, from what it found: the iteration itself is not differentiated."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from jaxik.batching import batch_shape
 from jaxik.solvers.batch import run_batch
-from jaxik.solvers.linear import linear_of_each, moving, of_each, replaced, with_tangents
-from jaxik.solvers.loop import Method
+from jaxik.solvers.linear import linear_of_each, moving, replaced, tangents_of_each, with_tangents
+from jaxik.solvers.loop import Method, once
 from jaxik.status import Derivative
 
 # Of a function of one element's arguments, and of pairs of further values and tangents: its derivative along both.
@@ -46,62 +46,96 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
     """
     treedef, flat = jax.tree.structure(arguments), jax.tree.leaves(ranks)
     shape = batch_shape(arguments, ranks)
-    structure: list[Any] = []
+    structures: list[Any] = []
+
+    def found_by(leaves: Sequence[Any]) -> Any:
+        # Where a derivative is taken, JAX states that there is no mesh, elsewhere nothing: as one, it is traced once.
+        with jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh()):
+            return _run(method, treedef, tuple(flat), *leaves)
 
     @jax.custom_jvp
     def run(*leaves: Any) -> list[Any]:
-        # Where a derivative is taken, JAX states that there is no mesh, elsewhere nothing: as one, it is traced once.
-        with jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh()):
-            answer = _run(method, treedef, tuple(flat), *leaves)
-        structure[:] = [jax.tree.structure(answer)]
+        answer = found_by(leaves)
+        structures[:] = [jax.tree.structure(answer)]
         return jax.tree.leaves(answer)
+
+    def assess(*arguments: Any) -> Any:
+        return how.assess(arguments[:-1], arguments[-1])
+
+    def own_ranks(found: Any) -> Any:
+        return jax.tree.map(lambda x: x.ndim - len(shape), found)
+
+    @jax.custom_jvp
+    def judged(*leaves: Any) -> tuple[list[Any], list[Any]]:
+        """The answers, and what their derivatives need to know: once for derivatives of all orders."""
+        answer = found_by(leaves)
+        known = (*jax.tree.unflatten(treedef, leaves), answer), (*ranks, own_ranks(answer))
+        condition = run_batch(once(assess), *known)
+        structures[:] = jax.tree.structure(answer), jax.tree.structure(condition)
+        found = jax.tree.leaves(answer)
+        for place, value in how.judged(jax.tree.unflatten(structures[0], range(len(found))), condition):
+            found[place] = value
+        return found, jax.tree.leaves(condition)
 
     def void(answer: Any, condition: Any) -> jax.Array:
         """Whether elements have no derivative."""
         kinds = [kind == Derivative.NONE for _, kind in how.judged(answer, condition)]
         return functools.reduce(jnp.logical_or, kinds)
 
-    def rule(leaves: Any, tangents: Any) -> Any:
-        given = jax.tree.unflatten(treedef, leaves)
-        found = run(*leaves)
-        answer = jax.tree.unflatten(structure[0], found)
-        answer_ranks = jax.tree.map(lambda x: x.ndim - len(shape), answer)
-        condition = of_each(
-            lambda *xs: how.assess(xs[:-1], xs[-1]),
-            (*given, answer),
-            (*ranks, answer_ranks),
-            lambda *found: void(*found[-2:]),
-        )
-        known = given, answer, condition
-        known_ranks = ranks, answer_ranks, jax.tree.map(lambda x: x.ndim - len(shape), condition)
+    def smooth_places(found: Sequence[Any]) -> list[int]:
+        return jax.tree.leaves(how.smooth(jax.tree.unflatten(structures[0], range(len(found)))))
+
+    def moves(known: tuple[Any, Any, Any], tangents: Sequence[Any]) -> list[jax.Array]:
+        """Tangents of the smooth leaves of the answers."""
+        _, answer, condition = known
         active, inside = moving(tangents), jax.tree.structure(known)
+        if not active:
+            return []
 
         def tangent(at: Any, linear: Any) -> list[jax.Array]:
             given, answer, condition = jax.tree.unflatten(inside, at)
-            flat = jax.tree.leaves(given)
+            leaves = jax.tree.leaves(given)
 
             def along(function: Callable[..., Any], *pairs: tuple[Any, Any]) -> Any:
                 def moved(values: list[Any], *others: Any) -> Any:
-                    return function(jax.tree.unflatten(treedef, replaced(flat, active, values)), *others)
+                    return function(jax.tree.unflatten(treedef, replaced(leaves, active, values)), *others)
 
-                values = [flat[i] for i in active], *(x for x, _ in pairs)
+                values = [leaves[i] for i in active], *(x for x, _ in pairs)
                 return jax.jvp(moved, values, (list(linear), *(dx for _, dx in pairs)))[1]
 
             return jax.tree.leaves(how.moves(given, answer, condition, along))
 
-        numbered = jax.tree.unflatten(structure[0], range(len(found)))
-        for place, value in how.judged(numbered, condition):
-            found[place] = value
-        places = jax.tree.leaves(how.smooth(numbered)) if active else []
-        moves: list[Any] = []
-        if active:
-            by = [tangents[i] for i in active], [flat[i] for i in active]
-            moves = linear_of_each(tangent, void(answer, condition), known, known_ranks, *by)
-        return found, with_tangents(found, places, moves)
+        by = [tangents[i] for i in active], [flat[i] for i in active]
+        known_ranks = ranks, own_ranks(answer), own_ranks(condition)
+        return linear_of_each(tangent, void(answer, condition), known, known_ranks, *by)
+
+    def all_known(leaves: Sequence[Any], found: Sequence[Any], condition: Sequence[Any]) -> tuple[Any, Any, Any]:
+        values = leaves, found, condition
+        return tuple(map(jax.tree.unflatten, (treedef, *structures), values))  # type: ignore[return-value]
+
+    def rule(leaves: Any, tangents: Any) -> Any:
+        found, condition = judged(*leaves)
+        moved = moves(all_known(leaves, found, condition), tangents)
+        return found, with_tangents(found, smooth_places(found) if moved else [], moved)
+
+    def judged_rule(leaves: Any, tangents: Any) -> Any:
+        found, condition = judged(*leaves)
+        known = all_known(leaves, found, condition)
+        places, moved = smooth_places(found), moves(known, tangents)
+        given, answer, assessed = known
+        at, at_ranks = (*given, answer), (*ranks, own_ranks(answer))
+        along = dict(zip((len(leaves) + i for i in places), moved, strict=True)) if moved else {}
+        along |= {i: tangents[i] for i in moving(tangents)}
+        smooth, bent = tangents_of_each(assess, at, at_ranks, assessed, along, void(answer, assessed))
+        return (found, condition), (
+            with_tangents(found, places if moved else [], moved),
+            with_tangents(condition, smooth, bent),
+        )
 
     run.defjvp(rule, symbolic_zeros=True)
+    judged.defjvp(judged_rule, symbolic_zeros=True)
     found = run(*jax.tree.leaves(arguments))
-    return jax.tree.unflatten(structure[0], found)
+    return jax.tree.unflatten(structures[0], found)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), inline=True)

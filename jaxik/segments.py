@@ -117,14 +117,16 @@ def _fixed_transforms(robot: Robot, paths: list[list[int]], bases: list[int]) ->
     if not paths:
         return Transform(jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype))
     rotations = jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion)
-    rotation = jnp.broadcast_to(jnp.eye(3, dtype=dtype), (len(paths), 3, 3))
     anchors = jnp.concatenate([robot.joint_anchor, jnp.zeros((1, 3), dtype)])
-    position = -anchors[np.array(bases, int)]
-    for k in range(max(map(len, paths))):
-        # The world's own pose is the identity, and so fills the shorter paths.
-        bodies = np.array([path[k] if k < len(path) else 0 for path in paths])
-        position = position + jnp.einsum("sij,sj->si", rotation, robot.body_position[bodies])
-        rotation = rotation @ rotations[bodies]
+
+    def passed(k: int) -> np.ndarray:
+        """The body at place k of each path; the world's own pose is the identity, and so fills the shorter ones."""
+        return np.array([path[k] if k < len(path) else 0 for path in paths])
+
+    rotation, position = rotations[passed(0)], robot.body_position[passed(0)] - anchors[np.array(bases, int)]
+    for k in range(1, max(map(len, paths))):
+        position = position + jnp.einsum("sij,sj->si", rotation, robot.body_position[passed(k)])
+        rotation = rotation @ rotations[passed(k)]
     return Transform(rotation, position)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import ShapedArray
 from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
@@ -57,19 +58,13 @@ def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bo
     return _linear.bind(*leaves, jaxpr=jaxpr, count=count, mapped=mapped)
 
 
-def of_each(
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    ranks: tuple[Any, ...],
-    void: Callable[..., jax.Array] = lambda *_: jnp.zeros((), bool),
-) -> Any:
+def of_each(function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
     """Apply a function to each element of a batch, so that it can be differentiated, again and again.
 
     Args:
       function: of one element, in jax.numpy.
       arguments: pytrees of arrays with leading batch axes that broadcast.
       ranks: the core rank of every leaf of the arguments.
-      void: arguments, what comes of them -> whether that does not move (*batch,), whatever the derivatives are.
     """
     treedef = jax.tree.structure(arguments)
     shapes: list[Any] = []
@@ -82,24 +77,49 @@ def of_each(
 
     def rule(leaves: Any, tangents: Any) -> Any:
         found = run(*leaves)
-        smooth = [i for i, x in enumerate(found) if jnp.issubdtype(x.dtype, jnp.floating)]
-        flat, active = jax.tree.leaves(ranks), moving(tangents)
-
-        def tangent(at: Sequence[Any], linear: Sequence[Any]) -> list[jax.Array]:
-            def chosen(*values: Any) -> list[Any]:
-                out = jax.tree.leaves(function(*jax.tree.unflatten(treedef, replaced(at, active, values))))
-                return [out[i] for i in smooth]
-
-            return jax.jvp(chosen, [at[i] for i in active], list(linear))[1]
-
-        none = void(*jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(shapes[0], found))
-        by = [tangents[i] for i in active], [flat[i] for i in active]
-        moved = linear_of_each(tangent, none, leaves, flat, *by)
-        return found, with_tangents(found, smooth, moved)
+        given = jax.tree.unflatten(treedef, leaves)
+        along = {i: tangents[i] for i in moving(tangents)}
+        return found, with_tangents(found, *tangents_of_each(function, given, ranks, found, along))
 
     run.defjvp(rule, symbolic_zeros=True)
     found = run(*jax.tree.leaves(arguments))
     return jax.tree.unflatten(shapes[0], found)
+
+
+def tangents_of_each(
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    ranks: tuple[Any, ...],
+    found: Any,
+    along: dict[int, jax.Array],
+    void: Any = False,
+) -> tuple[list[int], list[jax.Array]]:
+    """How what a function finds for each element moves with its arguments.
+
+    Args:
+      function, arguments, ranks: as of `of_each`.
+      found: what it finds.
+      along: tangents of those leaves of the arguments, by number, that have one.
+      void: (*batch,), whether an element does not move, whatever its derivatives are.
+
+    Returns:
+      Which leaves of what is found move, by number, and their tangents.
+    """
+    leaves, treedef = jax.tree.flatten(arguments)
+    flat, active = jax.tree.leaves(ranks), sorted(along)
+    smooth = [i for i, x in enumerate(jax.tree.leaves(found)) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    def tangent(at: Sequence[Any], linear: Sequence[Any]) -> list[jax.Array]:
+        def chosen(*values: Any) -> list[Any]:
+            out = jax.tree.leaves(function(*jax.tree.unflatten(treedef, replaced(at, active, values))))
+            return [out[i] for i in smooth]
+
+        return jax.jvp(chosen, [at[i] for i in active], list(linear))[1]
+
+    if not active:
+        return [], []
+    by = [along[i] for i in active], [flat[i] for i in active]
+    return smooth, linear_of_each(tangent, jnp.asarray(void), leaves, flat, *by)
 
 
 def moving(tangents: Sequence[Any]) -> list[int]:
@@ -142,12 +162,16 @@ def _shapes(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ..
 
 
 def _elements(leaves: Sequence[Any], mapped: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
-    return [jax.ShapeDtypeStruct(x.shape[1:] if m else x.shape, x.dtype) for x, m in zip(leaves, mapped, strict=True)]
+    # A constant may arrive as a plain number.
+    shapes = [np.shape(x)[1:] if m else np.shape(x) for x, m in zip(leaves, mapped, strict=True)]
+    return [jax.ShapeDtypeStruct(shape, jnp.result_type(x)) for shape, x in zip(shapes, leaves, strict=True)]
 
 
 def _differentiated(primals: Any, tangents: Any, *, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> Any:
     found = _linear.bind(*primals, jaxpr=jaxpr, count=count, mapped=mapped)
-    active = [i for i, t in enumerate(tangents) if not isinstance(t, ad.Zero) and t.dtype != jax.dtypes.float0]
+    active = [
+        i for i in _read(jaxpr) if not isinstance(tangents[i], ad.Zero) and tangents[i].dtype != jax.dtypes.float0
+    ]
     total: list[Any] = []
     for along in ([i for i in active if i >= count], [i for i in active if i < count]):
         if not along:
@@ -159,6 +183,12 @@ def _differentiated(primals: Any, tangents: Any, *, jaxpr: ClosedJaxpr, count: i
         moved = _bound(function, len(at), [*at, *moves], (*mapped[: len(at)], *(mapped[i] for i in along)))
         total = [t + m for t, m in zip(total, moved, strict=True)] if total else moved
     return found, total or [jnp.zeros_like(x) for x in found]
+
+
+def _read(jaxpr: ClosedJaxpr) -> list[int]:
+    """The leaves that a function does not ignore: of a whole robot's, a third."""
+    read = {id(x) for eqn in jaxpr.jaxpr.eqns for x in eqn.invars} | {id(x) for x in jaxpr.jaxpr.outvars}
+    return [i for i, x in enumerate(jaxpr.jaxpr.invars) if id(x) in read]
 
 
 def _partly(jaxpr: ClosedJaxpr, count: int, along: Sequence[int]) -> Linear:
@@ -184,10 +214,10 @@ def _derivative(jaxpr: ClosedJaxpr, along: Sequence[int]) -> Linear:
 
 
 def _transposed(cts: Any, *leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[Any]:
-    asked = [i for i, x in enumerate(leaves) if ad.is_undefined_primal(x)]
+    asked = [i for i in _read(jaxpr) if ad.is_undefined_primal(leaves[i])]
     given = [i for i, ct in enumerate(cts) if not isinstance(ct, ad.Zero)]
     out: list[Any] = [None] * len(leaves)
-    if not given:
+    if not given or not asked:
         return out
 
     def back(at: Sequence[Any], pulls: Sequence[Any]) -> list[jax.Array]:
