@@ -218,6 +218,7 @@ def test_a_task_as_constraint_holds_whatever_its_cost_and_the_posture_gives_way(
     assert solved._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_elements_alone_are_solved_as_in_a_batch() -> None:
     robot, tip = four_bar(), four_bar().frame("tip")
     starts = np.random.default_rng(2).uniform(-0.5, 0.5, (3, robot.nq))

@@ -32,6 +32,7 @@ def bent(task: Task) -> Task:
     return jaxik.pytree(Bent)(**vars(task))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["ball", "free"])
 def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(name: str) -> None:
     robot = robot_of(name)

@@ -92,6 +92,7 @@ def test_a_program_that_is_not_finite_has_no_derivative() -> None:
     np.testing.assert_allclose(slope, [[-1, -1], [0, 0]], atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 2])
 def test_a_search_has_the_derivative_of_what_it_found(candidates: int) -> None:
     aim, rest = places()

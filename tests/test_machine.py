@@ -36,6 +36,7 @@ assert any(kept.iterdir())
 """
 
 
+@pytest.mark.slow
 def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path) -> None:
     done = run_program(SHARED, str(tmp_path / "kept"))
     assert done.returncode == 0, done.stderr

@@ -27,6 +27,8 @@ from jaxik import (
     VelocityLimit,
 )
 
+pytestmark = pytest.mark.slow
+
 COUNT = 4
 
 

@@ -73,6 +73,7 @@ def pushed(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return jax.device_get(run())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_a_robot_that_pushes_against_its_limits_never_leaves_them(dtype: str) -> None:
     """mink's and pink's drift past by the tolerance of their solvers."""
