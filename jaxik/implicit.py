@@ -46,51 +46,54 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
     """
     treedef, flat = jax.tree.structure(arguments), jax.tree.leaves(ranks)
     shape = batch_shape(arguments, ranks)
-    structures: list[Any] = []
+    # Structures of answer and condition, known once each has been found.
+    of_answer: list[Any] = []
+    of_condition: list[Any] = []
 
     def found_by(leaves: Sequence[Any]) -> Any:
         # Where a derivative is taken, JAX states that there is no mesh, elsewhere nothing: as one, it is traced once.
         with jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh()):
-            return _run(method, treedef, tuple(flat), *leaves)
-
-    @jax.custom_jvp
-    def run(*leaves: Any) -> list[Any]:
-        answer = found_by(leaves)
-        structures[:] = [jax.tree.structure(answer)]
-        return jax.tree.leaves(answer)
-
-    def assess(*arguments: Any) -> Any:
-        return how.assess(arguments[:-1], arguments[-1])
+            answer = _run(method, treedef, tuple(flat), *leaves)
+        of_answer[:] = [jax.tree.structure(answer)]
+        return answer
 
     def own_ranks(found: Any) -> Any:
         return jax.tree.map(lambda x: x.ndim - len(shape), found)
 
+    def assess(*given: Any) -> Any:
+        return how.assess(given[:-1], given[-1])
+
     @jax.custom_jvp
-    def judged(*leaves: Any) -> tuple[list[Any], list[Any]]:
-        """The answers, and what their derivatives need to know: once for derivatives of all orders."""
+    def run(*leaves: Any) -> list[Any]:
+        return jax.tree.leaves(found_by(leaves))
+
+    @jax.custom_jvp
+    def run_and_assess(*leaves: Any) -> tuple[list[Any], list[Any]]:
+        """Answer and condition, once for derivatives of all orders."""
         answer = found_by(leaves)
-        known = (*jax.tree.unflatten(treedef, leaves), answer), (*ranks, own_ranks(answer))
-        condition = run_batch(once(assess), *known)
-        structures[:] = jax.tree.structure(answer), jax.tree.structure(condition)
+        given = (*jax.tree.unflatten(treedef, leaves), answer)
+        condition = run_batch(once(assess), given, (*ranks, own_ranks(answer)))
+        of_condition[:] = [jax.tree.structure(condition)]
         found = jax.tree.leaves(answer)
-        for place, value in how.judged(jax.tree.unflatten(structures[0], range(len(found))), condition):
+        for place, value in how.judged(_numbered(of_answer[0]), condition):
             found[place] = value
         return found, jax.tree.leaves(condition)
+
+    def known(leaves: Sequence[Any], found: Sequence[Any], condition: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Arguments, answer and condition."""
+        unflatten = jax.tree.unflatten
+        return unflatten(treedef, leaves), unflatten(of_answer[0], found), unflatten(of_condition[0], condition)
 
     def void(answer: Any, condition: Any) -> jax.Array:
         """Whether elements have no derivative."""
         kinds = [kind == Derivative.NONE for _, kind in how.judged(answer, condition)]
         return functools.reduce(jnp.logical_or, kinds)
 
-    def smooth_places(found: Sequence[Any]) -> list[int]:
-        return jax.tree.leaves(how.smooth(jax.tree.unflatten(structures[0], range(len(found)))))
-
-    def moves(known: tuple[Any, Any, Any], tangents: Sequence[Any]) -> list[jax.Array]:
-        """Tangents of the smooth leaves of the answers."""
-        _, answer, condition = known
-        active, inside = moving(tangents), jax.tree.structure(known)
+    def moves(at: tuple[Any, Any, Any], tangents: Sequence[Any]) -> tuple[list[int], list[jax.Array]]:
+        """Which leaves of the answer move, by number, and their tangents."""
+        active, inside = moving(tangents), jax.tree.structure(at)
         if not active:
-            return []
+            return [], []
 
         def tangent(at: Any, linear: Any) -> list[jax.Array]:
             given, answer, condition = jax.tree.unflatten(inside, at)
@@ -105,37 +108,36 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
 
             return jax.tree.leaves(how.moves(given, answer, condition, along))
 
+        _, answer, condition = at
         by = [tangents[i] for i in active], [flat[i] for i in active]
-        known_ranks = ranks, own_ranks(answer), own_ranks(condition)
-        return linear_of_each(tangent, void(answer, condition), known, known_ranks, *by)
+        at_ranks = ranks, own_ranks(answer), own_ranks(condition)
+        places = jax.tree.leaves(how.smooth(_numbered(of_answer[0])))
+        return places, linear_of_each(tangent, void(answer, condition), at, at_ranks, *by)
 
-    def all_known(leaves: Sequence[Any], found: Sequence[Any], condition: Sequence[Any]) -> tuple[Any, Any, Any]:
-        values = leaves, found, condition
-        return tuple(map(jax.tree.unflatten, (treedef, *structures), values))  # type: ignore[return-value]
+    def moved_answer(leaves: Any, tangents: Any) -> Any:
+        found, condition = run_and_assess(*leaves)
+        return found, with_tangents(found, *moves(known(leaves, found, condition), tangents))
 
-    def rule(leaves: Any, tangents: Any) -> Any:
-        found, condition = judged(*leaves)
-        moved = moves(all_known(leaves, found, condition), tangents)
-        return found, with_tangents(found, smooth_places(found) if moved else [], moved)
-
-    def judged_rule(leaves: Any, tangents: Any) -> Any:
-        found, condition = judged(*leaves)
-        known = all_known(leaves, found, condition)
-        places, moved = smooth_places(found), moves(known, tangents)
-        given, answer, assessed = known
-        at, at_ranks = (*given, answer), (*ranks, own_ranks(answer))
-        along = dict(zip((len(leaves) + i for i in places), moved, strict=True)) if moved else {}
-        along |= {i: tangents[i] for i in moving(tangents)}
-        smooth, bent = tangents_of_each(assess, at, at_ranks, assessed, along, void(answer, assessed))
-        return (found, condition), (
-            with_tangents(found, places if moved else [], moved),
-            with_tangents(condition, smooth, bent),
+    def moved_answer_and_condition(leaves: Any, tangents: Any) -> Any:
+        found, condition = run_and_assess(*leaves)
+        given, answer, assessed = at = known(leaves, found, condition)
+        places, moved = moves(at, tangents)
+        along = {i: tangents[i] for i in moving(tangents)}
+        along |= {len(leaves) + place: tangent for place, tangent in zip(places, moved, strict=True)}
+        bent = tangents_of_each(
+            assess, (*given, answer), (*ranks, own_ranks(answer)), assessed, along, void(answer, assessed)
         )
+        return (found, condition), (with_tangents(found, places, moved), with_tangents(condition, *bent))
 
-    run.defjvp(rule, symbolic_zeros=True)
-    judged.defjvp(judged_rule, symbolic_zeros=True)
+    run.defjvp(moved_answer, symbolic_zeros=True)
+    run_and_assess.defjvp(moved_answer_and_condition, symbolic_zeros=True)
     found = run(*jax.tree.leaves(arguments))
-    return jax.tree.unflatten(structures[0], found)
+    return jax.tree.unflatten(of_answer[0], found)
+
+
+def _numbered(structure: Any) -> Any:
+    """The numbers of the leaves in their places."""
+    return jax.tree.unflatten(structure, range(structure.num_leaves))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), inline=True)

@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Literal
 from jax.interpreters.partial_eval import dce_jaxpr
 
 # Calls that mean no more than their body.
-CALLS = frozenset({"jit", "pjit", "closed_call", "core_call", "remat", "checkpoint"})
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 # Modules whose derivative rules close over nothing.
 OPEN_RULES = tuple(f" at {Path(__file__).parent / name}:" for name in ("kept.py", "lie.py", "trigonometry.py"))
 # Numbers in a constant that is compared with others by what it holds.
@@ -35,7 +35,7 @@ def without_repetitions(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def _evaluate(closed: ClosedJaxpr, args: Sequence[Any], known: dict[Any, tuple[Any, list[Any]]]) -> list[Any]:
-    """Evaluate a jaxpr; what is known holds the inputs as well, so that their identities stay their own."""
+    """Evaluate a jaxpr; what is known holds the inputs as well, as `identity` asks, and `closed` the equations."""
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env.update(zip(closed.jaxpr.invars, args, strict=True))
 
@@ -75,7 +75,8 @@ def inlined(eqn: Any) -> ClosedJaxpr | None:
 def identity(eqn: Any, values: Sequence[Any]) -> Any:
     """Equal for equations that compute the same; of parameters that cannot be compared, the same object is.
 
-    What has an effect, such as a print, happens as often as it is written.
+    It holds as long as equation and values are kept: an object that is gone leaves its identity to another. What has an
+    effect, such as a print, happens as often as it is written.
     """
     if eqn.effects:
         return object()

@@ -96,7 +96,9 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     side = jnp.where(held & low, -1, jnp.where(held & high, 1, 0)).astype(jnp.int32)
     responses = _responses([*above.hessians, hessian], [*freedom.inverses, inverse], side)
     onward = _moved(responses, side, [*above.gradients, gradient], jnp.zeros_like(gradient))
-    finite = jnp.isfinite(sum(jnp.sum(response) for response in responses))
+    # Of what is not finite an inverse may be zero, and the response with it.
+    parts = *above.hessians, hessian, *freedom.inverses, inverse
+    finite = jnp.isfinite(sum(jnp.sum(part) for part in parts))
     if prepared.slack:
         shortest = _shortest(prepared, freedom.left - space)
         responses = tuple(shortest @ response for response in responses)
@@ -145,13 +147,12 @@ def _responses(hessians: Sequence[jax.Array], inverses: Sequence[jax.Array], sid
 
     A displacement x goes on, by a level whose gradient changes by g, to x - inverse (g + hessian x).
     """
-    found = [-inverses[-1]]
-    onward = jnp.eye(side.shape[0], dtype=hessians[0].dtype) - inverses[-1] @ hessians[-1]
+    last, above = -inverses[-1], list[jax.Array]()
+    onward = jnp.eye(side.shape[0], dtype=last.dtype) + last @ hessians[-1]
     for hessian, inverse in zip(reversed(hessians[:-1]), reversed(inverses[:-1]), strict=True):
-        found.append(-(onward @ inverse))
-        onward = onward + found[-1] @ hessian
-    found[0] = jnp.where(side == 0, found[0], onward)
-    return tuple(reversed(found))
+        above.append(-(onward @ inverse))
+        onward = onward + above[-1] @ hessian
+    return *reversed(above), jnp.where(side == 0, last, onward)
 
 
 def _moved(

@@ -145,6 +145,24 @@ def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() ->
     assert (solution.derivative[:1] == Derivative.UNSETTLED).all() and np.isfinite(early).all()
 
 
+@pytest.mark.parametrize("priority", [0, 1])
+def test_what_overflows_leaves_no_derivative_and_no_nan(priority: int) -> None:
+    """Squares of such costs are infinite, an inverse made of them is zero."""
+    aim, rest = places()
+    costs = jnp.asarray([[1.0], [1e160], [1e170]])
+
+    def solved(rest: jax.Array) -> jaxik.Solution:
+        target = jnp.concatenate([aim, jnp.zeros((len(aim), 1))], axis=-1)
+        tip = FrameTask(PLANAR.frame("tip"), target, orientation_cost=None, axes="world", priority=priority)
+        return jaxik.solve(Problem(PLANAR, {"rest": PostureTask(rest, cost=costs), "tip": tip}), rest)
+
+    solution, moved = jax.jvp(solved, (rest,), (jnp.ones_like(rest),))
+    assert solution.derivative[0] != Derivative.NONE
+    np.testing.assert_array_equal(solution.derivative[1:], Derivative.NONE)
+    assert np.isfinite(moved.q).all()
+    np.testing.assert_array_equal(moved.q[1:], 0)
+
+
 @pytest.mark.parametrize("spoilt", [np.nan, np.inf])
 def test_what_all_elements_share_and_is_no_number_leaves_none_of_them_a_derivative(spoilt: float) -> None:
     _, rest = places()

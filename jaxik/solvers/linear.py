@@ -186,7 +186,7 @@ def _differentiated(primals: Any, tangents: Any, *, jaxpr: ClosedJaxpr, count: i
 
 
 def _read(jaxpr: ClosedJaxpr) -> list[int]:
-    """The leaves that a function does not ignore: of a whole robot's, less than half."""
+    """Which leaves a function reads: of a whole robot's, less than half."""
     read = {id(x) for eqn in jaxpr.jaxpr.eqns for x in eqn.invars} | {id(x) for x in jaxpr.jaxpr.outvars}
     return [i for i, x in enumerate(jaxpr.jaxpr.invars) if id(x) in read]
 

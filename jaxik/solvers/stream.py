@@ -43,7 +43,7 @@ class _Elements:
 
     def _load(self, given: list[jax.Array], known: dict[Any, Any]) -> tuple[Any, list[bool]]:
         """The contexts of elements of which `given` are the mapped arguments, lane axis last."""
-        # XLA would turn or look for them again in each consumer.
+        # XLA would turn or gather them again in each consumer.
         parts = iter(kept(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in given)
         leaves = [next(parts) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
         size = given[0].shape[-1]
