@@ -116,16 +116,20 @@ def _fixed_transforms(robot: Robot, paths: list[list[int]], bases: list[int]) ->
     dtype = robot.body_position.dtype
     if not paths:
         return Transform(jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype))
-    rotations = jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion)
-    anchors = jnp.concatenate([robot.joint_anchor, jnp.zeros((1, 3), dtype)])
+    # The identity fills the shorter paths. It stands where the world's own row is, which says nothing: what is learned
+    # about a robot must not move it.
+    eye, zero = jnp.eye(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
+    rotations = jnp.concatenate([eye, jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion[1:])])
+    positions = jnp.concatenate([zero, robot.body_position[1:]])
+    anchors = jnp.concatenate([robot.joint_anchor, zero])
 
     def passed(k: int) -> np.ndarray:
-        """The body at place k of each path; the world's own pose is the identity, and so fills the shorter ones."""
+        """The body at place k of each path."""
         return np.array([path[k] if k < len(path) else 0 for path in paths])
 
-    rotation, position = rotations[passed(0)], robot.body_position[passed(0)] - anchors[np.array(bases, int)]
+    rotation, position = rotations[passed(0)], positions[passed(0)] - anchors[np.array(bases, int)]
     for k in range(1, max(map(len, paths))):
-        position = position + jnp.einsum("sij,sj->si", rotation, robot.body_position[passed(k)])
+        position = position + jnp.einsum("sij,sj->si", rotation, positions[passed(k)])
         rotation = rotation @ rotations[passed(k)]
     return Transform(rotation, position)
 

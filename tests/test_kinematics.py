@@ -367,6 +367,22 @@ def test_derivatives_agree_with_central_differences() -> None:
     np.testing.assert_allclose(by_q @ step, weights @ want, atol=1e-8)
 
 
+@pytest.mark.parametrize("name", ["panda", "ur5e", "humanoid"])
+def test_the_worlds_own_pose_has_no_say(name: str) -> None:
+    """The identity stands in its row, and for bodies that are not there: a gradient must not move it."""
+    robot = load_robot(name)
+    frames = robot.topology.body_names[1:]
+
+    def total(robot: Robot) -> jax.Array:
+        poses = (robot.frame_pose(robot.q_home, robot.frame(frame, "body")).wxyz_xyz for frame in frames)
+        return jnp.sum(jnp.sin(jnp.stack(list(poses))))
+
+    by = jax.grad(total)(robot)
+    np.testing.assert_array_equal(by.body_position[0], 0)
+    np.testing.assert_array_equal(by.body_quaternion[0], 0)
+    assert np.abs(by.body_position[1:]).any()
+
+
 def test_gradients_of_a_batch_are_those_of_its_elements() -> None:
     robot, q = small(), jnp.asarray(configurations(3))
     total = jax.grad(lambda robot, q: jnp.sum(jnp.sin(parameters(robot, q))), argnums=(0, 1))
