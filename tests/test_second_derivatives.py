@@ -20,6 +20,8 @@ BENT = {
     "a closed loop": ("forward over reverse", "reverse over reverse"),
     "a posture below a position": ("forward over reverse",),
     "a half space": ("reverse over reverse",),
+    "a level out of reach": ("forward over reverse",),
+    "a mask and the start": ("forward over reverse",),
 }
 
 
