@@ -113,3 +113,9 @@ def over_batch(function: Callable[..., Any], args: dict[str, Any], ranks: dict[s
             return function(**args)
         out = lanes(lambda element: function(**element), (mapped,), size)(jax.tree.unflatten(treedef, with_last))
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0).reshape(*batch.shape, *x.shape[:-1]), out)
+
+
+def filled(x: jax.Array, count: int) -> jax.Array:
+    """`x` (n, ...), its last element repeated until there are so many."""
+    missing = count - x.shape[0]
+    return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))]) if missing else x

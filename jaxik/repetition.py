@@ -13,63 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr, Literal
-from jax.interpreters.partial_eval import dce_jaxpr
 
-# Calls that mean no more than their body.
-CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 # Modules whose derivative rules close over nothing.
 OPEN_RULES = tuple(f" at {Path(__file__).parent / name}:" for name in ("kept.py", "lie.py", "trigonometry.py"))
 # Numbers in a constant that is compared with others by what it holds.
 SMALL_CONSTANT = 64
-
-
-def without_repetitions(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """The same function, calls inlined, which computes nothing twice, and nothing that is not asked for.
-
-    Of the derivative of a Panda's solution by its target, 683 equations of 3,082 are left.
-    """
-    found = jax.make_jaxpr(lambda *args: _evaluate(closed, args, {}))(*closed.in_avals)
-    jaxpr, _ = dce_jaxpr(found.jaxpr, [True] * len(found.out_avals), instantiate=True)
-    return ClosedJaxpr(jaxpr, found.consts)
-
-
-def _evaluate(closed: ClosedJaxpr, args: Sequence[Any], known: dict[Any, tuple[Any, list[Any]]]) -> list[Any]:
-    """Evaluate a jaxpr; what is known holds the inputs as well, as `identity` asks, and `closed` the equations."""
-    env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    env.update(zip(closed.jaxpr.invars, args, strict=True))
-
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, Literal) else env[atom]
-
-    for eqn in closed.jaxpr.eqns:
-        inputs, body = [read(atom) for atom in eqn.invars], inlined(eqn)
-        if body is not None:
-            outputs = _evaluate(body, inputs, known)
-        else:
-            key = identity(eqn, inputs)
-            if key not in known:
-                known[key] = inputs, bind(eqn, eqn.params, inputs)
-            _, outputs = known[key]
-        env.update(zip(eqn.outvars, outputs, strict=True))
-    return [read(atom) for atom in closed.jaxpr.outvars]
-
-
-def bind(eqn: Any, params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
-    """What an equation's primitive gives for other values; a custom call carries its derivative rule along."""
-    out = eqn.primitive.bind(*values, **eqn.primitive.get_bind_params(params))
-    return list(out) if eqn.primitive.multiple_results else [out]
-
-
-def inlined(eqn: Any) -> ClosedJaxpr | None:
-    """The body of a call that means no more than its body."""
-    if eqn.primitive.name not in CALLS:
-        return None
-    for key in ("call_jaxpr", "jaxpr", "fun_jaxpr"):
-        body = eqn.params.get(key)
-        if body is not None:
-            return body if isinstance(body, ClosedJaxpr) else ClosedJaxpr(body, ())
-    return None
 
 
 def identity(eqn: Any, values: Sequence[Any]) -> Any:

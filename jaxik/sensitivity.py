@@ -94,11 +94,11 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     curve = square + bend(place, (*pulls, place.models[-1].residual)) + stretching
     hessian, inverse, space, minimum = _inverted(curve, square, freedom)
     side = jnp.where(held & low, -1, jnp.where(held & high, 1, 0)).astype(jnp.int32)
-    responses = _responses([*above.hessians, hessian], [*freedom.inverses, inverse], side)
+    hessians, inverses = [*above.hessians, hessian], [*freedom.inverses, inverse]
+    responses = _responses(hessians, inverses, side)
     onward = _moved(responses, side, [*above.gradients, gradient], jnp.zeros_like(gradient))
     # Of what is not finite an inverse may be zero, and the response with it.
-    parts = *above.hessians, hessian, *freedom.inverses, inverse
-    finite = jnp.isfinite(sum(jnp.sum(part) for part in parts))
+    finite = jnp.isfinite(sum(jnp.sum(part) for part in (*hessians, *inverses)))
     if prepared.slack:
         shortest = _shortest(prepared, freedom.left - space)
         responses = tuple(shortest @ response for response in responses)

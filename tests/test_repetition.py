@@ -10,7 +10,7 @@ import pytest
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxik import lie
-from jaxik.repetition import without_repetitions
+from jaxik.lanes import without_repetitions
 
 
 def shortened(function: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, ClosedJaxpr]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.custom_batching import custom_vmap
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
-from jaxik.batching import Batch, fold
+from jaxik.batching import Batch, filled, fold
 from jaxik.machine import cores_for
 from jaxik.solvers.loop import Method, iterate
 from jaxik.solvers.stream import stream
@@ -59,10 +59,7 @@ def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], co
     count = next(x.shape[0] for x, m in zip(given, mapped, strict=True) if m)
     share = -(-count // cores)
 
-    def filled(x: jax.Array) -> jax.Array:
-        return jnp.concatenate([x, jnp.broadcast_to(x[-1:], (share * cores - count, *x.shape[1:]))])
-
-    leaves = [filled(x) if m else x for x, m in zip(given, mapped, strict=True)]
+    leaves = [filled(x, share * cores) if m else x for x, m in zip(given, mapped, strict=True)]
     mesh = Mesh(jax.devices("cpu")[:cores], ("cores",), axis_types=(AxisType.Auto,))
     specs = tuple(PartitionSpec("cores") if m else PartitionSpec() for m in mapped)
     run = jax.shard_map(folding, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("cores"), check_vma=False)

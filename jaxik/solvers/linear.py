@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxik.batching import fold
-from jaxik.repetition import without_repetitions
+from jaxik.lanes import without_repetitions
 from jaxik.solvers.batch import lengthened, run_batch, run_elements, unfolded
 from jaxik.solvers.loop import once
 

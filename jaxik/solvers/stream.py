@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.batching import filled
 from jaxik.kept import kept
 from jaxik.lanes import PerElement, lanes, lanes_where_needed, the_same_for_all
 from jaxik.machine import lanes_for
@@ -31,6 +32,7 @@ class _Elements:
     def __init__(self, method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> None:
         self.count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
         self._leaves, self._mapped = leaves, mapped
+        self._given = [x for x, m in zip(leaves, mapped, strict=True) if m]
         self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
         known: dict[Any, Any] = {}
         context, differs = self._load(self._gathered(jnp.arange(method.width)), known)
@@ -51,8 +53,7 @@ class _Elements:
         return context, jax.tree.leaves(differs)
 
     def _gathered(self, which: jax.Array) -> list[jax.Array]:
-        rows = self.clipped(which)
-        return [jnp.moveaxis(x[rows], 0, -1) for x, m in zip(self._leaves, self._mapped, strict=True) if m]
+        return _lanes_of(self._given, self.clipped(which))
 
     def clipped(self, which: jax.Array) -> jax.Array:
         return jnp.minimum(which, self.count - 1)
@@ -74,17 +75,13 @@ class _Elements:
         blocks = math.ceil(self.count / width)
 
         def cut(x: jax.Array) -> jax.Array:
-            missing = blocks * width - self.count
-            if missing:
-                x = jnp.concatenate([x, jnp.broadcast_to(x[-1:], (missing, *x.shape[1:]))])
-            return jnp.moveaxis(x.reshape(blocks, width, *x.shape[1:]), 1, -1)
+            return jnp.moveaxis(filled(x, blocks * width).reshape(blocks, width, *x.shape[1:]), 1, -1)
 
         def block(parts: tuple[list[jax.Array], Any]) -> Any:
             given, found = parts
             return function(self.context(self._differing(given)), *found)
 
-        given = [cut(x) for x, m in zip(self._leaves, self._mapped, strict=True) if m]
-        out = lax.map(block, (given, jax.tree.map(cut, results)))
+        out = lax.map(block, jax.tree.map(cut, (self._given, results)))
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: self.count], out)
 
     def context(self, own: list[jax.Array]) -> Any:
