@@ -9,15 +9,16 @@ from jaxik.limits.position import PositionLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.linearization import Linearization
 from jaxik.machine import keep_compiled, use_all_cores
+from jaxik.motion import Motion
 from jaxik.plot import plot_trace
 from jaxik.problem import Problem
 from jaxik.pytree import leaf, pytree, static
 from jaxik.qp import qp
 from jaxik.quadratic import ActiveSet, Certificate, QPOptions, QPSolution
 from jaxik.robot.build import load_robot
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
 from jaxik.robot.names import bundled_names as bundled_robots
-from jaxik.robot.topology import Frame
 from jaxik.search import SearchOptions, search
 from jaxik.solution import Solution
 from jaxik.solve import SolveOptions, solve
@@ -42,10 +43,9 @@ from jaxik.tasks.omniwheel import OmniwheelTask
 from jaxik.tasks.posture import PostureTask
 from jaxik.tasks.relative import RelativeFrameTask
 from jaxik.tasks.rolling import RollingTask
-from jaxik.tasks.velocity import Motion, VelocityTask
+from jaxik.tasks.velocity import VelocityTask
 from jaxik.trace import Trace
-
-__version__ = "0.1.0"
+from jaxik.version import __version__ as __version__
 
 __all__ = [
     "AccelerationLimit",

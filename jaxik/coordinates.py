@@ -7,14 +7,18 @@ that a joint coupling drives: it follows its leader, exactly.
 import dataclasses
 import functools
 from collections.abc import Collection, Sequence
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.errors import JaxikError
 from jaxik.linalg import NOTHING, arrange, with_rows
-from jaxik.robot.model import Robot
+from jaxik.manifold import quaternion_places
+from jaxik.robot.data import RobotData
 from jaxik.robot.topology import Coupling, Topology
+
+RobotLike = TypeVar("RobotLike", bound=RobotData)
 
 # How far from home the limit of a leader without one is looked for [rad or m].
 UNLIMITED_REACH = 1e3
@@ -151,18 +155,18 @@ def _roots(couplings: list[Coupling]) -> dict[int, int | None]:
     return roots
 
 
-def _leaders(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+def _leaders(robot: RobotData, moving: Coordinates, q: jax.Array) -> jax.Array:
     """How far each leader is from its reference; zero for couplings without one."""
     places = moving.leader_places
     return arrange(q, places) - arrange(robot.q_reference, places)
 
 
-def _coefficients(robot: Robot, moving: Coordinates) -> jax.Array:
+def _coefficients(robot: RobotData, moving: Coordinates) -> jax.Array:
     """Polynomials of the couplings, constant first (5, ncoupling)."""
     return robot.coupling_coefficients[jnp.asarray(moving.couplings, int)].T
 
 
-def slopes(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+def slopes(robot: RobotData, moving: Coordinates, q: jax.Array) -> jax.Array:
     """How far each follower moves for a unit step of the coordinate at the head of its chain (ncoupling,)."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     own = c[1] + x * (2 * c[2] + x * (3 * c[3] + x * 4 * c[4]))
@@ -173,7 +177,7 @@ def slopes(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     return total
 
 
-def second_slopes(robot: Robot, moving: Coordinates, q: jax.Array, slope: jax.Array) -> jax.Array:
+def second_slopes(robot: RobotData, moving: Coordinates, q: jax.Array, slope: jax.Array) -> jax.Array:
     """How the slopes (ncoupling,) change for a unit step of the coordinate at the head of each chain."""
     heads = tuple(i for i, lead in enumerate(moving.leads) if lead == NOTHING and moving.leader_places[i] != NOTHING)
     ones = jnp.ones(len(heads), q.dtype)
@@ -182,7 +186,7 @@ def second_slopes(robot: Robot, moving: Coordinates, q: jax.Array, slope: jax.Ar
     return jax.jvp(lambda q: slopes(robot, moving, q), (q,), (along,))[1]
 
 
-def follow(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+def follow(robot: RobotData, moving: Coordinates, q: jax.Array) -> jax.Array:
     """The configuration (nq,) with every follower where its leader has it, and inside its limits.
 
     Where the leaders keep the limits of `narrowed`, the followers are inside as they are.
@@ -196,21 +200,21 @@ def follow(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
     return q
 
 
-def carried(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+def carried(robot: RobotData, moving: Coordinates, q: jax.Array) -> jax.Array:
     """The same, limits or not: for derivatives, which are not those of the limit where a follower is at its own."""
     for _ in range(moving.rounds):
         q = with_rows(q, moving.follower_places, _followers(robot, moving, q))
     return q
 
 
-def _followers(robot: Robot, moving: Coordinates, q: jax.Array) -> jax.Array:
+def _followers(robot: RobotData, moving: Coordinates, q: jax.Array) -> jax.Array:
     """Where the leaders have their followers (ncoupling,), limits or not."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     polynomial = c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * c[4])))
     return arrange(robot.q_reference, moving.follower_places) + polynomial
 
 
-def narrowed(robot: Robot, moving: Coordinates) -> Robot:
+def narrowed(robot: RobotLike, moving: Coordinates) -> RobotLike:
     """The robot with the limits of leaders drawn in so far that no follower passes its own.
 
     What is kept is the interval around `q_home` that reaches out to where the first follower would leave; where one is
@@ -267,7 +271,7 @@ def narrowed(robot: Robot, moving: Coordinates) -> Robot:
     )
 
 
-def _led(robot: Robot, moving: Coordinates, leaders: Sequence[int], value: jax.Array) -> jax.Array:
+def _led(robot: RobotData, moving: Coordinates, leaders: Sequence[int], value: jax.Array) -> jax.Array:
     """Where all followers are (ncoupling,) with the leaders at `value` (n,), and other joints at home."""
     q = with_rows(robot.q_home, tuple(robot.topology.joints[j].q_index for j in leaders), value)
     at = _followers(robot, moving, q)
@@ -278,7 +282,7 @@ def _led(robot: Robot, moving: Coordinates, leaders: Sequence[int], value: jax.A
 
 
 def _moving_edge(
-    robot: Robot, moving: Coordinates, heads: Sequence[int], leaders: Sequence[int], edge: jax.Array
+    robot: RobotData, moving: Coordinates, heads: Sequence[int], leaders: Sequence[int], edge: jax.Array
 ) -> jax.Array:
     """Where leaders meet the limits of their followers (n,), as a function of all that decides it.
 
@@ -302,3 +306,12 @@ def _moving_edge(
         left = left - jax.lax.stop_gradient(left)
         edge = edge - jnp.where(slope != 0, left / jnp.where(slope != 0, slope, 1), 0)
     return edge
+
+
+def movable(topology: Topology, dof_mask: jax.Array) -> jax.Array:
+    """Which degrees of freedom move (nv,) where the mask (nv,) holds some."""
+    for _, rate in quaternion_places(topology):
+        # Of three rotation rates one alone does not add up to an angle: they move together, or not at all.
+        turn = jnp.all(dof_mask[rate : rate + 3], keepdims=True)
+        dof_mask = jnp.concatenate([dof_mask[:rate], turn, turn, turn, dof_mask[rate + 3 :]])
+    return dof_mask

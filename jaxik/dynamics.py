@@ -1,9 +1,5 @@
 """The joint-space inertia of one evaluated configuration."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,14 +8,12 @@ from jaxik import lie
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.linalg import arrange
-from jaxik.robot.plan import WORLD
+from jaxik.robot.data import RobotData
+from jaxik.robot.topology import WORLD
 from jaxik.segments import on_segments
 
-if TYPE_CHECKING:
-    from jaxik.robot.model import Robot
 
-
-def mass_matrix(robot: Robot, kin: Kinematics) -> jax.Array:
+def mass_matrix(robot: RobotData, kin: Kinematics) -> jax.Array:
     """The mass matrix (nv, nv), so that 1/2 v' M v is the kinetic energy [J] at the velocity v (nv,).
 
     Composite rigid bodies (Featherstone 2008, chapter 6) as products over all bodies at once: what is behind each joint

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from jaxik.errors import JaxikError
 from jaxik.problem import Problem
+from jaxik.pytree import cast
 from jaxik.robot.model import Robot
-from jaxik.tasks.objective import cast
 
 
 def check_problem(problem: Any) -> None:

@@ -3,6 +3,8 @@
 import jax
 import jax.numpy as jnp
 
+from jaxik.custom_rules import pure_rule
+
 
 def computed_once(condition: jax.Array) -> jax.Array:
     """The same condition, behind a root of zero or one.
@@ -20,6 +22,7 @@ def kept(x: jax.Array) -> jax.Array:
 
 
 @kept.defjvp
+@pure_rule
 def _kept_along(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     value = kept(*primals)
     return value, behind(*tangents, value)

@@ -17,8 +17,9 @@ from jaxik.kept import kept
 from jaxik.lie import Transform
 from jaxik.linalg import NOTHING, arrange, with_rows
 from jaxik.pytree import leaf, pytree
-from jaxik.robot.plan import WORLD, Plan
-from jaxik.robot.topology import Frame, JointType
+from jaxik.robot.frames import Frame
+from jaxik.robot.plan import Plan
+from jaxik.robot.topology import WORLD, JointType
 from jaxik.segments import Rows, Segments, rows_of
 from jaxik.trigonometry import sine_cosine
 

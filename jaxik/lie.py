@@ -13,6 +13,7 @@ import jaxlie
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from jaxik.custom_rules import pure_rule
 from jaxik.kept import behind, kept
 from jaxik.trigonometry import first_quadrant, sine_cosine
 
@@ -126,6 +127,7 @@ def quaternion_to_matrix(q: jax.Array) -> jax.Array:
 
 
 @quaternion_to_matrix.defjvp
+@pure_rule
 def _turned_matrix(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """A rotation turns by an angular velocity. Term by term, the rule was a third of the gradient of a solution."""
     (q,), (change,) = primals, tangents
@@ -170,6 +172,7 @@ def matrix_to_quaternion(r: jax.Array) -> jax.Array:
 
 
 @matrix_to_quaternion.defjvp
+@pure_rule
 def _turned_quaternion(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Among rotations: the matrix changes by an angular velocity."""
     (r,), (change,) = primals, tangents
@@ -237,6 +240,7 @@ def log_with_coefficients(r: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array
 
 
 @log_with_coefficients.defjvp
+@pure_rule
 def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[Any, Any]:
     """Where a rotation turns by u, w moves by A u, s by 2 w.u, and each coefficient by the next one times that."""
     (r,), (change,) = primals, tangents

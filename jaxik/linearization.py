@@ -11,10 +11,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxik import kinematics
+from jaxik.coordinates import movable
 from jaxik.kinematics import Kinematics
 from jaxik.limits.base import noise, without_noise
-from jaxik.limits.box import movable
 from jaxik.limits.merge import merged_bounds, merged_rows
+from jaxik.motion import Motion
 from jaxik.problem import Level, Problem, constants_of, constraints_of, levels, limits_of
 from jaxik.pytree import leaf, pytree
 from jaxik.recovery import share_of_demands
@@ -22,7 +23,7 @@ from jaxik.tasks.alike import of_each
 from jaxik.tasks.base import Task
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.rows import row_weights, weighted_rows
-from jaxik.tasks.velocity import Motion, VelocityTask
+from jaxik.tasks.velocity import VelocityTask
 
 
 class Wanted(NamedTuple):

@@ -3,10 +3,7 @@
 A tangent has nv entries in MuJoCo's convention: a free joint's are the world linear and then the body angular ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +11,9 @@ import numpy as np
 
 from jaxik import lie
 from jaxik.linalg import NOTHING, arrange
+from jaxik.robot.data import RobotData
 from jaxik.robot.topology import JointType, Topology
 from jaxik.trigonometry import first_quadrant
-
-if TYPE_CHECKING:
-    from jaxik.robot.model import Robot
 
 # A coordinate this many roundings from its limit has arrived there.
 ARRIVED = 4
@@ -74,7 +69,7 @@ def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Ar
     return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
 
 
-def tangent_bounds(robot: Robot) -> tuple[jax.Array, jax.Array]:
+def tangent_bounds(robot: RobotData) -> tuple[jax.Array, jax.Array]:
     """Limits of the coordinates behind each degree of freedom (nv,): infinite but for hinges and slides."""
     topology = robot.topology
     place = {topology.joints[j].v_index: j for j in topology.scalar_joints}
@@ -101,7 +96,7 @@ def ball_angle(quaternion: jax.Array) -> jax.Array:
     return jnp.where(turned, 2 * first_quadrant(sine, jnp.abs(q[0])), 0.0)
 
 
-def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:
+def limit_excess(robot: RobotData, q: jax.Array) -> jax.Array:
     """By how much each joint is outside its limits (njoint,) [rad or m]; zero inside and for free joints."""
     topology = robot.topology
     parts, stored = [], []
@@ -121,13 +116,13 @@ def limit_excess(robot: Robot, q: jax.Array) -> jax.Array:
     return arrange(jnp.concatenate(parts), np.argsort(stored).tolist()) if parts else jnp.zeros(0, q.dtype)
 
 
-def clamp(robot: Robot, q: jax.Array) -> jax.Array:
+def clamp(robot: RobotData, q: jax.Array) -> jax.Array:
     """The nearest configuration (nq,) inside the limits; quaternions come out normalised."""
     # What is on a limit is inside, also for derivatives, of which a clip would give half.
     return _clamp(robot, q, lambda x, lower, upper: jnp.where(x < lower, lower, jnp.where(x > upper, upper, x)))
 
 
-def arrived(robot: Robot, before: jax.Array, q: jax.Array) -> jax.Array:
+def arrived(robot: RobotData, before: jax.Array, q: jax.Array) -> jax.Array:
     """The same for a configuration (nq,) that a displacement from another one (nq,) led to.
 
     A hinge or slide that goes as far as its limit is on it then: the sum of a number and what is left to the limit may
@@ -141,11 +136,11 @@ def arrived(robot: Robot, before: jax.Array, q: jax.Array) -> jax.Array:
     return _clamp(robot, q, onto)
 
 
-def _places(robot: Robot) -> list[int]:
+def _places(robot: RobotData) -> list[int]:
     return [robot.topology.joints[j].q_index for j in robot.topology.scalar_joints]
 
 
-def _clamp(robot: Robot, q: jax.Array, inside: Callable[..., jax.Array]) -> jax.Array:
+def _clamp(robot: RobotData, q: jax.Array, inside: Callable[..., jax.Array]) -> jax.Array:
     topology = robot.topology
     joints = list(topology.scalar_joints)
     in_q = _places(robot)

@@ -14,7 +14,7 @@ from jax.core import Tracer
 from jaxik.errors import JaxikError, JaxikWarning
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit, unlimited
-from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.pytree import cast, leaf, pytree, set_fields
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
 from jaxik.segments import Segments, segments
@@ -22,7 +22,6 @@ from jaxik.tasks.base import Task
 from jaxik.tasks.closures import traced_closure
 from jaxik.tasks.equality import EqualityConstraintTask
 from jaxik.tasks.held import Held
-from jaxik.tasks.objective import cast
 from jaxik.tasks.velocity import VelocityTask
 
 # Names of tasks of one priority.

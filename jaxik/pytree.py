@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
+import jax.numpy as jnp
 import jaxlie
 
 T = TypeVar("T")
@@ -78,3 +79,8 @@ def core_ranks(tree: Any, rank: int = 0) -> Any:
     if isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
         return type(tree)(core_ranks(value, rank) for value in tree)
     return jax.tree.map(lambda _: rank, tree)
+
+
+def cast(tree: Any, dtype: Any) -> Any:
+    """Every floating leaf in one dtype."""
+    return jax.tree.map(lambda x: x.astype(dtype) if jnp.issubdtype(jnp.result_type(x), jnp.floating) else x, tree)

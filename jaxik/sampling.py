@@ -1,20 +1,14 @@
 """Configurations from numbers in [0, 1): random ones, and sequences that fill the joint space evenly."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxik import lie
 from jaxik.linalg import arrange
+from jaxik.robot.data import RobotData
 from jaxik.robot.topology import JointType, Topology
 from jaxik.trigonometry import sine_cosine
-
-if TYPE_CHECKING:
-    from jaxik.robot.model import Robot
 
 
 def dimensions(topology: Topology) -> int:
@@ -22,12 +16,12 @@ def dimensions(topology: Topology) -> int:
     return len(topology.scalar_joints) + 3 * len(topology.ball_joints) + 6 * len(topology.free_joints)
 
 
-def sample(robot: Robot, key: jax.Array, box: jax.Array) -> jax.Array:
+def sample(robot: RobotData, key: jax.Array, box: jax.Array) -> jax.Array:
     """A random configuration (nq,), uniform within limits, as `spread` has them."""
     return spread(robot, jax.random.uniform(key, (dimensions(robot.topology),), robot.q_home.dtype), box)
 
 
-def spread(robot: Robot, shares: jax.Array, box: jax.Array) -> jax.Array:
+def spread(robot: RobotData, shares: jax.Array, box: jax.Array) -> jax.Array:
     """The configuration (nq,) that shares in [0, 1) stand for; uniform within limits if they are uniform.
 
     Hinges without limits lie in (-pi, pi], ball and free rotations are uniform on SO(3), limited balls uniform in axis

@@ -15,7 +15,7 @@ from jaxik.errors import JaxikError
 from jaxik.evaluation import has_tolerances, held_by
 from jaxik.implicit import run_differentiable
 from jaxik.problem import Problem, check_solvable, holding, levels, without_velocity_tasks
-from jaxik.pytree import core_ranks
+from jaxik.pytree import cast, core_ranks
 from jaxik.robot.topology import Topology
 from jaxik.sampling import dimensions
 from jaxik.selection import chosen, with_axis
@@ -23,7 +23,6 @@ from jaxik.sensitivity import SOLUTION
 from jaxik.solution import Solution
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.starts import Spread, draw_shifts
-from jaxik.tasks.objective import cast
 
 # Candidates for each solution that is asked for, where the first that comes is not good enough.
 CANDIDATES = 8

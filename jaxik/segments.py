@@ -1,9 +1,6 @@
 """What a plan needs of a robot: transforms between joints, frames, masses; once for many configurations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +9,10 @@ import numpy as np
 from jaxik import lie
 from jaxik.lie import Transform
 from jaxik.pytree import leaf, pytree, static
-from jaxik.robot.plan import WORLD, Plan, subtree
-from jaxik.robot.topology import Frame, JointType
-
-if TYPE_CHECKING:
-    from jaxik.robot.model import Robot
+from jaxik.robot.data import RobotData
+from jaxik.robot.frames import Frame
+from jaxik.robot.plan import Plan
+from jaxik.robot.topology import WORLD, JointType, subtree
 
 Rows = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -51,7 +47,7 @@ class Segments:
     moment: jax.Array = leaf(3)
 
 
-def segments(robot: Robot, plan: Plan) -> Segments:
+def segments(robot: RobotData, plan: Plan) -> Segments:
     """The constants of `plan` for one robot."""
     topology = plan.topology
     dtype = robot.body_position.dtype
@@ -111,7 +107,7 @@ def _bodies_between(plan: Plan, body: int, base: int) -> list[int]:
     return path
 
 
-def _fixed_transforms(robot: Robot, paths: list[list[int]], bases: list[int]) -> Transform:
+def _fixed_transforms(robot: RobotData, paths: list[list[int]], bases: list[int]) -> Transform:
     """From each base joint's anchor through the bodies of each path: rotations (n, 3, 3), positions (n, 3)."""
     dtype = robot.body_position.dtype
     if not paths:
@@ -134,7 +130,7 @@ def _fixed_transforms(robot: Robot, paths: list[list[int]], bases: list[int]) ->
     return Transform(rotation, position)
 
 
-def _frame_offsets(robot: Robot, frames: tuple[Frame, ...]) -> tuple[jax.Array, jax.Array]:
+def _frame_offsets(robot: RobotData, frames: tuple[Frame, ...]) -> tuple[jax.Array, jax.Array]:
     """Poses of frames on their bodies: rotations (F, 3, 3), positions (F, 3)."""
     # Behind all sites and geoms stands the identity, which is a body's own frame.
     sites = robot.site_position.shape[0]
@@ -148,7 +144,7 @@ def _frame_offsets(robot: Robot, frames: tuple[Frame, ...]) -> tuple[jax.Array, 
     return jax.vmap(lie.quaternion_to_matrix)(quaternions), positions
 
 
-def on_segments(robot: Robot, plan: Plan, bodies: Sequence[int]) -> tuple[list[int], Transform]:
+def on_segments(robot: RobotData, plan: Plan, bodies: Sequence[int]) -> tuple[list[int], Transform]:
     """For each body the segment that carries it, or WORLD, and its pose on it: (n, 3, 3), (n, 3)."""
     carriers = [plan.segment_of_body(body) for body in bodies]
     joints = [WORLD if s == WORLD else plan.joints[s] for s in carriers]
@@ -156,7 +152,7 @@ def on_segments(robot: Robot, plan: Plan, bodies: Sequence[int]) -> tuple[list[i
     return carriers, _fixed_transforms(robot, paths, joints)
 
 
-def _masses(robot: Robot, plan: Plan) -> tuple[jax.Array, jax.Array]:
+def _masses(robot: RobotData, plan: Plan) -> tuple[jax.Array, jax.Array]:
     count, dtype = len(plan.joints), robot.body_position.dtype
     if not plan.subtrees:
         return jnp.zeros((0, count + 1), dtype), jnp.zeros((0, count + 1, 3), dtype)

@@ -3,11 +3,13 @@
 from typing import Any
 
 import jax
+import numpy as np
 
+from jaxik import text
 from jaxik.pytree import leaf, pytree, static
-from jaxik.report import describe
 from jaxik.robot.topology import Topology
-from jaxik.status import Outcome
+from jaxik.status import Outcome, Status
+from jaxik.tasks.parts import parts
 from jaxik.trace import Trace
 
 
@@ -46,4 +48,49 @@ class Solution(Outcome):
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
     def __repr__(self) -> str:
-        return describe(self)
+        """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""
+        return _described(self)
+
+
+def _described(solution: Solution) -> str:
+    name = solution.topology.name
+    leaves = jax.tree.leaves(
+        (solution.q, solution.status, solution.residuals, solution.iterations, solution.starts, solution.derivative)
+    )
+    if not text.known(leaves):
+        return f"Solution({name}, traced, batch {np.shape(solution.status)})"
+    status = np.asarray(solution.status)
+    if not status.ndim:
+        return _of_one(solution, Status(int(status)))
+    said = f"{name}, batch {status.shape}, {status.size} elements"
+    if not status.size:
+        return f"Solution({said})"
+    steps, starts = np.asarray(solution.iterations), np.asarray(solution.starts)
+    tried = f"starts {starts.mean():.1f} on average, {starts.max()} at most; " if starts.max() > 1 else ""
+    residuals = "; ".join(
+        f"{part} {', '.join(text.number(x) for x in text.quantiles(norm, text.SHARES.values()))} {unit}".rstrip()
+        for part, norm, unit in _norms(solution)
+    )
+    ended = text.counted(status, Status)
+    return (
+        f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
+        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{text.differentiated(solution.derivative)})"
+    )
+
+
+def _of_one(solution: Solution, status: Status) -> str:
+    residuals = ", ".join(f"{part} {text.number(norm[0])} {unit}".rstrip() for part, norm, unit in _norms(solution))
+    tried = f" from {int(solution.starts)} starts" if int(solution.starts) > 1 else ""
+    return (
+        f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
+        f"q {text.by_joint(solution.topology, np.asarray(solution.q))}; "
+        f"residuals: {residuals or 'none'}{text.differentiated(solution.derivative)})"
+    )
+
+
+def _norms(solution: Solution) -> list[tuple[str, np.ndarray, str]]:
+    """For each part of the residuals its name, its Euclidean norm in every element, and its unit."""
+    units = dict(solution.residual_units)
+    count = np.asarray(solution.status).size
+    rows = {part: np.asarray(x, float).reshape(count, -1) for part, x in parts(solution.residuals).items()}
+    return [(part, np.linalg.norm(x, axis=1), units.get(part, "").removeprefix("1")) for part, x in rows.items()]

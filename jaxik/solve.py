@@ -12,11 +12,10 @@ from jaxik.errors import JaxikError
 from jaxik.evaluation import held_by
 from jaxik.implicit import run_differentiable
 from jaxik.problem import Problem, check_solvable, holding, levels, without_velocity_tasks
-from jaxik.pytree import core_ranks
+from jaxik.pytree import cast, core_ranks
 from jaxik.sensitivity import SOLUTION
 from jaxik.solution import Solution
 from jaxik.solvers.options import SolveOptions
-from jaxik.tasks.objective import cast
 
 
 def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:

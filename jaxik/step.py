@@ -5,21 +5,21 @@ from typing import Any
 
 import jax
 
+from jaxik import validation
 from jaxik.batching import batch_shape
 from jaxik.entry import cast_problem, check_problem, configuration
 from jaxik.errors import JaxikError
 from jaxik.implicit import run_differentiable
 from jaxik.linearization import Linearization, linearized
+from jaxik.motion import Motion
 from jaxik.problem import Problem, check_closures
-from jaxik.pytree import core_ranks
+from jaxik.pytree import cast, core_ranks
 from jaxik.quadratic import ActiveSet, QPOptions
 from jaxik.solvers.linear import of_each
 from jaxik.solvers.loop import Method, fitting, once
+from jaxik.step_result import StepResult
 from jaxik.step_sensitivity import STEP
-from jaxik.stepping import StepResult, take
-from jaxik.tasks import arguments as checked
-from jaxik.tasks.objective import cast
-from jaxik.tasks.velocity import Motion
+from jaxik.stepping import take
 
 # Small against J'J of metres and radians, and above its rounding in float32.
 DAMPING = 1e-6
@@ -91,7 +91,7 @@ def _checked(problem: Any, q: Any, dt: Any, damping: Any, previous: Any) -> tupl
     nv, before = problem.robot.nv, motion.previous_velocity
     if before is not None and before.shape[-1:] != (nv,):
         raise JaxikError(f"previous_velocity has shape (*batch, nv) with nv = {nv}, not {before.shape}")
-    damping = checked.number("damping", damping)
+    damping = validation.number("damping", damping)
     return problem, q, motion, damping
 
 

@@ -31,7 +31,6 @@ from typing import IO, Any
 import jax
 import jax.numpy as jnp
 
-import jaxik
 from jaxik import archive
 from jaxik.archive import Archive
 from jaxik.errors import JaxikError
@@ -41,6 +40,7 @@ from jaxik.solution import Solution
 from jaxik.status import Status
 from jaxik.tasks.parts import nested, parts
 from jaxik.trace import Trace
+from jaxik.version import __version__
 
 FORMAT = "jaxik solution"
 _TREES = ("residuals", "trace")
@@ -69,7 +69,7 @@ def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
             write_solution(file, thing)
         else:
             units = {name: leaf.unit for name, leaf in stored.LEAVES.items()}
-            archive.write(file, stored.FORMAT, jaxik.__version__, stored.robot_arrays(thing), units)
+            archive.write(file, stored.FORMAT, __version__, stored.robot_arrays(thing), units)
 
 
 def load(path: str | os.PathLike[str]) -> Solution | Robot:
@@ -111,7 +111,7 @@ def write_solution(
     if solution.trace is not None:
         arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
         units |= {"trace/size": "rad or m"}
-    archive.write(file, FORMAT, jaxik.__version__, arrays | dict(more or {}), units | dict(more_units or {}))
+    archive.write(file, FORMAT, __version__, arrays | dict(more or {}), units | dict(more_units or {}))
 
 
 def _solution_of(found: Archive) -> Solution:

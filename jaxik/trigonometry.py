@@ -7,6 +7,8 @@ step, and a single arctangent a tenth of what was left.
 import jax
 import jax.numpy as jnp
 
+from jaxik.custom_rules import pure_rule
+
 # pi/2 in three parts, the first two short enough that their products with a quadrant's number are exact (Cody, Waite).
 HALF_PI = (1.5703125, 4.837512969970703125e-4, 7.54978995489188216e-8)
 # Minimax polynomials on [-pi/4, pi/4] (Cephes, sinf.c): x + x^3 S(x^2), 1 - x^2/2 + x^4 C(x^2).
@@ -38,6 +40,7 @@ def sine_cosine(x: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 @sine_cosine.defjvp
+@pure_rule
 def _derivative(
     primals: tuple[jax.Array], tangents: tuple[jax.Array]
 ) -> tuple[tuple[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 import jaxik
 from jaxik.kinematics import Kinematics
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 
 PLANAR = """
 <mujoco model="planar"><compiler angle="radian" autolimits="true"/><worldbody>

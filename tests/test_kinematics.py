@@ -23,9 +23,10 @@ from jaxik.errors import JaxikError, JaxikWarning
 from jaxik.lie import Transform
 from jaxik.pytree import core_ranks
 from jaxik.robot.build import load_robot
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.plan import Plan, plan, subtree
-from jaxik.robot.topology import Frame, JointType
+from jaxik.robot.plan import Plan, plan
+from jaxik.robot.topology import JointType, subtree
 from jaxik.segments import segments
 
 SEEDS = range(5)

@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # What each layer knows: JAX; jaxlie and small dense mathematics; robots and how they move; one evaluated
 # configuration; all tasks at once; algorithms; batching, derivatives and the package's front page; the user.
 LAYERS = (
-    {"errors", "machine", "pytree", "status", "archive"},
+    {"errors", "machine", "pytree", "status", "archive", "custom_rules", "version", "validation"},
     {"kept", "lie", "linalg", "trigonometry", "repetition", "lane_rules", "lanes", "batching"},
-    {"robot", "manifold", "sampling", "segments", "kinematics", "dynamics"},
+    {"robot", "manifold", "sampling", "segments", "kinematics", "dynamics", "motion"},
     {"coordinates", "slack", "tasks", "limits"},
     {"problem", "evaluation", "linearization", "landing", "quadratic", "recovery"},
     {"solvers"},
@@ -37,7 +37,8 @@ LAYERS = (
         "selection",
         "track",
         "trace",
-        "report",
+        "text",
+        "step_result",
         "plot",
         "storage",
         "__init__",

@@ -18,8 +18,8 @@ import random_trees
 
 from jaxik.errors import JaxikError, JaxikWarning, UnknownNameError
 from jaxik.robot.build import load_robot
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 
 ARM = """<mujoco model="arm"><compiler angle="radian"/><worldbody>
 <site name="marker" pos="1 2 3"/>

@@ -21,8 +21,9 @@ from limit_rows import BUNDLED, UNOPTIMISED, agree
 
 import jaxik
 from jaxik import Status
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame, JointType
+from jaxik.robot.topology import JointType
 
 BATCH = 4
 MASKED = slice(2, 4)  # elements in which some degrees of freedom are frozen

@@ -17,9 +17,10 @@ from jaxik import FrameTask, Problem, kinematics
 from jaxik.evaluation import Prepared, bowl, errors, evaluate, met, prepare
 from jaxik.kinematics import Kinematics
 from jaxik.manifold import integrate
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import plan
-from jaxik.robot.topology import Frame, JointType
+from jaxik.robot.topology import JointType
 from jaxik.segments import segments
 from jaxik.tasks.base import default_curvature, default_jacobian
 

@@ -21,7 +21,7 @@ from jaxik.cli.chunks import solve_in_chunks
 from jaxik.cli.job import Job, read_job
 from jaxik.cli.yaml_file import read_yaml
 from jaxik.manifold import integrate
-from jaxik.robot.topology import Frame
+from jaxik.robot.frames import Frame
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 POSITION, ANGLE = 1e-4, 1e-3  # what counts as reached [m], [rad]

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jaxik
 from jaxik.cli.config_help import CONFIG_HELP
 from jaxik.errors import JaxikError, unknown_name
+from jaxik.version import __version__
 
 CHUNK = 8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
 
@@ -41,7 +41,7 @@ def options(parser: argparse.ArgumentParser) -> list[str]:
 def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The whole command line, and its commands by name."""
     parser = _Parser("jaxik", description="Batched inverse kinematics on MuJoCo models.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=jaxik.__version__, help="print the version and end")
+    parser.add_argument("--version", action="version", version=__version__, help="print the version and end")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     return parser, {"solve": _solve(commands), "info": _info(commands), "robots": _robots(commands)}
 

@@ -11,8 +11,8 @@ from jaxik.cli.configurations import named_joint, of_one_unit, rate_factors, rea
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers, shown
 from jaxik.robot.equality import Equality
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks.tangent import free_rates
 
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxik.robot.topology import Frame
+from jaxik.robot.frames import Frame
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.com import ComTask
 from jaxik.tasks.coupling import JointCouplingTask

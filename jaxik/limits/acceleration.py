@@ -9,9 +9,9 @@ from jaxik.kinematics import Kinematics
 from jaxik.limits.base import Bounds, Limit, times
 from jaxik.limits.joints import by_joint, check_by_joint, on_rates
 from jaxik.manifold import scalar_coordinates, tangent_bounds
+from jaxik.motion import Motion
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
-from jaxik.tasks.velocity import Motion
 
 
 @pytree

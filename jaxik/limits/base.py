@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
+from jaxik.motion import Motion
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
-from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
-from jaxik.tasks.velocity import Motion
 
 # A row none of whose entries is above so many roundings is none.
 ROUNDINGS = 64
@@ -84,7 +84,7 @@ class Limit:
 
 def share(value: Any) -> jax.Array:
     """The gain of a limit: the share of the distance to it that one step may use."""
-    gain = arguments.array("gain", value)
+    gain = validation.array("gain", value)
     if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
         raise JaxikError(f"gain is in (0, 1], not {value}")
     return gain

@@ -6,11 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxik import coordinates, lie
-from jaxik.coordinates import Coordinates
+from jaxik.coordinates import Coordinates, movable
 from jaxik.linalg import NOTHING, arrange
-from jaxik.manifold import quaternion_places, scalar_coordinates, tangent_bounds
+from jaxik.manifold import scalar_coordinates, tangent_bounds
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Topology
 
 # Of the angle of a ball, which is at most pi.
 ROUNDINGS = 16
@@ -63,15 +62,6 @@ def _ranks(moving: Coordinates) -> list[list[int]]:
     """For each coordinate its first follower or NOTHING, then its second, and so on."""
     most = max((len(places) for places in moving.behind), default=0)
     return [[places[k] if k < len(places) else NOTHING for places in moving.behind] for k in range(most)]
-
-
-def movable(topology: Topology, dof_mask: jax.Array) -> jax.Array:
-    """Which degrees of freedom move (nv,) where the mask (nv,) holds some."""
-    for _, rate in quaternion_places(topology):
-        # Of three rotation rates one alone does not add up to an angle: they move together, or not at all.
-        turn = jnp.all(dof_mask[rate : rate + 3], keepdims=True)
-        dof_mask = jnp.concatenate([dof_mask[:rate], turn, turn, turn, dof_mask[rate + 3 :]])
-    return dof_mask
 
 
 def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:

@@ -14,9 +14,9 @@ from jaxik.kinematics import Kinematics
 from jaxik.limits.base import Bounds, Limit, Rows, share, times
 from jaxik.linalg import arrange
 from jaxik.manifold import scalar_coordinates, tangent_bounds
+from jaxik.motion import Motion
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
-from jaxik.tasks.velocity import Motion
 
 # Below this angle [rad] a ball's rotation has no axis to speak of, and any direction may be turned to; mink's number.
 NO_AXIS = 1e-9

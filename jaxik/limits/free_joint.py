@@ -5,15 +5,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import lie
+from jaxik import lie, validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.limits.base import Bounds, Limit, Rows, lowest, times
+from jaxik.motion import Motion
 from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import Joint, JointType, Topology
-from jaxik.tasks import arguments
-from jaxik.tasks.velocity import Motion
 
 
 @pytree
@@ -101,7 +100,7 @@ class FreeJointVelocityLimit(Limit):
 
 
 def _speed(name: str, value: Any) -> jax.Array:
-    value = arguments.number(name, value)
+    value = validation.number(name, value)
     if value.ndim and value.shape[-1] not in (1, 3):
         raise JaxikError(f"{name} is a number, (*batch, 3) or (*batch, 1), not {value.shape}")
     return value

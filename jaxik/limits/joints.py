@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.linalg import NOTHING, arrange
 from jaxik.robot.model import Robot
 from jaxik.robot.topology import JointType
-from jaxik.tasks import arguments
 from jaxik.tasks.tangent import free_rates
 
 
@@ -30,7 +30,7 @@ def by_joint(name: str, value: Any, sense: str) -> Any:
 
 
 def _signed(name: str, value: Any, sense: str) -> jax.Array:
-    value = arguments.array(name, value)
+    value = validation.array(name, value)
     if not isinstance(value, Tracer):
         given = np.asarray(value)
         fits = {"zero or above": given >= 0, "zero or below": given <= 0, "above zero": given > 0}[sense]

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 
 from jaxik.kinematics import Kinematics
 from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
+from jaxik.motion import Motion
+from jaxik.pytree import cast
 from jaxik.robot.model import Robot
-from jaxik.tasks.objective import cast
-from jaxik.tasks.velocity import Motion
 
 
 def merged_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion) -> Bounds:

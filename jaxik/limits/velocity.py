@@ -10,9 +10,9 @@ from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.limits.base import Bounds, Limit, times
 from jaxik.limits.joints import by_joint, check_by_joint, on_rates
+from jaxik.motion import Motion
 from jaxik.pytree import leaf, pytree, set_fields
 from jaxik.robot.model import Robot
-from jaxik.tasks.velocity import Motion
 
 _REMEDY = "FreeJointVelocityLimit limits a free joint, in the axes of its body"
 

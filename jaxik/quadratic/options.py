@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.pytree import leaf, pytree, set_fields
-from jaxik.tasks.arguments import option
+from jaxik.validation import option
 
 
 @pytree

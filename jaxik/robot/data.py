@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxik.errors import JaxikError, unknown_name
 from jaxik.pytree import leaf, pytree, static
-from jaxik.robot.plan import subtree
-from jaxik.robot.topology import Frame, Topology, intern
+from jaxik.robot.frames import Frame
+from jaxik.robot.topology import Topology, intern, subtree
 
 
 @pytree

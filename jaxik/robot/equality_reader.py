@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 
 from jaxik.robot.equality import Equality, Tendon
-from jaxik.robot.topology import Frame
+from jaxik.robot.frames import Frame
 
 _FRAME_KINDS = {int(mujoco.mjtObj.mjOBJ_BODY): "body", int(mujoco.mjtObj.mjOBJ_SITE): "site"}
 

@@ -1,11 +1,9 @@
 """Functions of a robot and a configuration, compiled once and mapped over batch axes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,28 +13,26 @@ from jaxik.batching import batch_shape, fold, over_batch
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
 from jaxik.pytree import core_ranks
+from jaxik.robot.data import RobotData
 from jaxik.robot.plan import Plan
 from jaxik.robot.topology import Topology
 from jaxik.segments import segments
 
-if TYPE_CHECKING:
-    from jaxik.robot.model import Robot
-
 
 @partial(jax.jit, static_argnums=1)
-def one(robot: Robot, evaluation: Plan, q: jax.Array) -> Kinematics:
+def one(robot: RobotData, evaluation: Plan, q: jax.Array) -> Kinematics:
     with jax.default_matmul_precision("highest"):
         return _evaluate(robot.astype(q.dtype), evaluation, q)
 
 
-def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
+def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: RobotData, q: jax.Array) -> Any:
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
     return _compiled(function, evaluation, robot, q)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robot, q: jax.Array) -> Any:
+def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: RobotData, q: jax.Array) -> Any:
     robot = robot.astype(q.dtype)
     return over_batch(
         lambda robot, q: function(robot, evaluation, q), {"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1}
@@ -44,7 +40,7 @@ def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robo
 
 
 @partial(jax.jit, static_argnums=3)
-def sample(robot: Robot, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def sample(robot: RobotData, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     robot = robot.astype(robot.q_home.dtype)
     batch = fold(robot, core_ranks(robot))
     if not shape:
@@ -76,47 +72,47 @@ def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Ar
     )
 
 
-def clamp(robot: Robot, _: None, q: jax.Array) -> jax.Array:
+def clamp(robot: RobotData, _: None, q: jax.Array) -> jax.Array:
     return manifold.clamp(robot, q)
 
 
-def limit_excess(robot: Robot, _: None, q: jax.Array) -> jax.Array:
+def limit_excess(robot: RobotData, _: None, q: jax.Array) -> jax.Array:
     return manifold.limit_excess(robot, q)
 
 
-def _evaluate(robot: Robot, evaluation: Plan, q: jax.Array) -> Kinematics:
+def _evaluate(robot: RobotData, evaluation: Plan, q: jax.Array) -> Kinematics:
     return kinematics.forward(segments(robot, evaluation), q)
 
 
-def poses(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def poses(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     kin = _evaluate(robot, evaluation, q)
     return jax.vmap(lambda r, p: Transform(r, p).to_se3().wxyz_xyz)(kin.frame_rotations, kin.frame_positions)
 
 
-def _body_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def _body_jacobian(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     return _evaluate(robot, evaluation, q).jacobian(evaluation.frames[0])
 
 
-def _world_aligned_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def _world_aligned_jacobian(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     return jnp.concatenate(_evaluate(robot, evaluation, q).jacobian_world_aligned(evaluation.frames[0]))
 
 
-def _world_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def _world_jacobian(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     kin = _evaluate(robot, evaluation, q)
     linear, angular = kin.jacobian_world_aligned(evaluation.frames[0])
     origin = kin.frame_positions[0][:, None]
     return jnp.concatenate([linear + lie.cross(jnp.broadcast_to(origin, linear.shape), angular), angular])
 
 
-def center_of_mass(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def center_of_mass(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     return _evaluate(robot, evaluation, q).center_of_mass(evaluation.subtrees[0])
 
 
-def center_of_mass_jacobian(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def center_of_mass_jacobian(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     return _evaluate(robot, evaluation, q).center_of_mass_jacobian(evaluation.subtrees[0])
 
 
-def mass_matrix(robot: Robot, evaluation: Plan, q: jax.Array) -> jax.Array:
+def mass_matrix(robot: RobotData, evaluation: Plan, q: jax.Array) -> jax.Array:
     return dynamics.mass_matrix(robot, _evaluate(robot, evaluation, q))
 
 

@@ -17,9 +17,11 @@ from jaxik.kinematics import Kinematics
 from jaxik.pytree import core_ranks, pytree
 from jaxik.robot import evaluate
 from jaxik.robot.data import RobotData
-from jaxik.robot.equality import Equality, select
-from jaxik.robot.plan import Plan, plan, subtree
-from jaxik.robot.topology import Frame
+from jaxik.robot.equality import Equality
+from jaxik.robot.equality_lookup import select
+from jaxik.robot.frames import Frame
+from jaxik.robot.plan import Plan, plan
+from jaxik.robot.topology import subtree
 
 
 @pytree

@@ -9,9 +9,8 @@ and so recomputing, one joint's transform into all later ones.
 import dataclasses
 import functools
 
-from jaxik.robot.topology import Frame, JointType, Topology
-
-WORLD = -1
+from jaxik.robot.frames import Frame
+from jaxik.robot.topology import WORLD, JointType, Topology, joint_parent, last_joint, subtree
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,32 +72,6 @@ class Plan:
     def segment_of_body(self, body: int) -> int:
         joint = last_joint(self.topology, body)
         return WORLD if joint == WORLD else self.position[joint]
-
-
-def last_joint(topology: Topology, body: int) -> int:
-    """The nearest joint that moves `body`, or WORLD."""
-    while body:
-        if topology.body_joints[body]:
-            return topology.body_joints[body][-1]
-        body = topology.body_parents[body]
-    return WORLD
-
-
-def joint_parent(topology: Topology, joint: int) -> int:
-    """The joint that moves the base of `joint`, or WORLD."""
-    body = topology.joints[joint].body
-    siblings = topology.body_joints[body]
-    place = siblings.index(joint)
-    return siblings[place - 1] if place else last_joint(topology, topology.body_parents[body])
-
-
-def subtree(topology: Topology, root: int) -> tuple[int, ...]:
-    """The bodies of the subtree that starts at `root`, itself included."""
-    inside = {root}
-    for body in range(root + 1, len(topology.body_names)):
-        if topology.body_parents[body] in inside:
-            inside.add(body)
-    return tuple(sorted(inside))
 
 
 @functools.lru_cache(maxsize=512)

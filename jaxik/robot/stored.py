@@ -14,8 +14,9 @@ from jaxik.archive import Archive, read
 from jaxik.errors import JaxikWarning
 from jaxik.robot.data import inward32
 from jaxik.robot.equality import EQUALITY_NUMBERS, Equality, Tendon
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame, Joint, JointType, Topology, intern
+from jaxik.robot.topology import Joint, JointType, Topology, intern
 
 FORMAT = "jaxik robot"
 

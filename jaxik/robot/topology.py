@@ -8,6 +8,10 @@ from typing import Any
 
 from jaxik.errors import JaxikError, unknown_name
 from jaxik.robot.equality import EQUALITY_ROWS, Coupling, Equality, Tendon
+from jaxik.robot.frames import Frame
+
+# Stands for the world where a joint is meant.
+WORLD = -1
 
 
 class JointType(enum.IntEnum):
@@ -49,18 +53,6 @@ class Joint:
     @property
     def v_indices(self) -> tuple[int, ...]:
         return tuple(range(self.v_index, self.v_index + self.type.nv))
-
-
-@dataclasses.dataclass(frozen=True)
-class Frame:
-    """A static reference to a frame of a robot: kind "body", "site" or "geom", and index.
-
-    Where it is, is looked up in the robot at use, so gradients reach tool offsets and randomised robots stay right.
-    """
-
-    kind: str
-    index: int
-    name: str = dataclasses.field(default="", compare=False)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -228,3 +220,29 @@ def intern(*key: Any) -> Topology:
         return known
     _interned[topology._hash] = topology
     return topology
+
+
+def last_joint(topology: Topology, body: int) -> int:
+    """The nearest joint that moves `body`, or WORLD."""
+    while body:
+        if topology.body_joints[body]:
+            return topology.body_joints[body][-1]
+        body = topology.body_parents[body]
+    return WORLD
+
+
+def joint_parent(topology: Topology, joint: int) -> int:
+    """The joint that moves the base of `joint`, or WORLD."""
+    body = topology.joints[joint].body
+    siblings = topology.body_joints[body]
+    place = siblings.index(joint)
+    return siblings[place - 1] if place else last_joint(topology, topology.body_parents[body])
+
+
+def subtree(topology: Topology, root: int) -> tuple[int, ...]:
+    """The bodies of the subtree that starts at `root`, itself included."""
+    inside = {root}
+    for body in range(root + 1, len(topology.body_names)):
+        if topology.body_parents[body] in inside:
+            inside.add(body)
+    return tuple(sorted(inside))

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxik.errors import JaxikError
 from jaxik.pytree import leaf, pytree, set_fields, static
-from jaxik.tasks.arguments import one_of, option
+from jaxik.validation import one_of, option
 
 TRACED = 100  # steps: as many as `solve` takes by default
 

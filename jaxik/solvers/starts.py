@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxik.coordinates import movable
 from jaxik.evaluation import Prepared, placed
-from jaxik.limits.box import movable
 from jaxik.linalg import arrange
 from jaxik.pytree import leaf, pytree
 from jaxik.robot.model import Robot

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxik.kinematics import FramesAt, Kinematics
 from jaxik.lie import Transform
-from jaxik.robot.topology import Frame
+from jaxik.robot.frames import Frame
 from jaxik.tasks.base import Task
 
 

@@ -8,10 +8,12 @@ import jax.numpy as jnp
 
 from jaxik.kinematics import Kinematics, forward
 from jaxik.manifold import integrate
+from jaxik.pytree import cast
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks.dependence import Displaced, looked_at
-from jaxik.tasks.objective import Objective, task_objective
+from jaxik.tasks.objective import Objective
+from jaxik.tasks.rows import weighted_rows
 
 # What is right for one residual alone.
 OF_A_RESIDUAL = frozenset(("dofs", "jacobian", "step_jacobian", "held", "slopes", "curvature", "objective"))
@@ -128,7 +130,15 @@ class Task:
         With W the costs on a diagonal, e = -gain W residual and J = W jacobian: H = J' J + lm_damping |e|^2 I and
         c = -J' e. `kin` is `robot.kinematics(q, task.frames, task.subtrees)`; its dtype decides.
         """
-        return task_objective(self, robot, kin)
+        robot, task = robot.astype(kin.q.dtype), cast(self, kin.q.dtype)
+        with jax.default_matmul_precision("highest"):
+            residual, jacobian = weighted_rows(task, task.residual(robot, kin), task.step_jacobian(robot, kin))
+            wanted = -task.gain * residual
+            damping = task.lm_damping * (wanted @ wanted)
+            return Objective(
+                jacobian.T @ jacobian + damping * jnp.eye(kin.nv, dtype=kin.q.dtype),
+                -(jacobian.T @ wanted),
+            )
 
     def error(self, robot: Robot, kin: Kinematics) -> Any:
         """What tolerances judge and solutions report: the residual, unless a plainer measure exists."""
@@ -149,7 +159,7 @@ def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
         key: jax.jacfwd(lambda x, key=key: task.residual(robot, Displaced(kin, {key: x})))(  # type: ignore[arg-type]
             jnp.zeros(_size(kin, key), kin.q.dtype)
         )
-        for key in looked_at(task, robot, kin)
+        for key in looked_at(task.residual, robot, kin)
     }
 
 
@@ -212,7 +222,7 @@ def default_curvature(
     task: Task, robot: Robot, kin: Kinematics, pull: Any
 ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
     """Differentiate the slopes once more."""
-    sizes = {key: _size(kin, key) for key in looked_at(task, robot, kin)}
+    sizes = {key: _size(kin, key) for key in looked_at(task.residual, robot, kin)}
     ends = list(itertools.accumulate(sizes.values(), initial=0))
     places = dict(zip(sizes, itertools.pairwise(ends), strict=True))
 

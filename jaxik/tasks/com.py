@@ -5,11 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 
@@ -49,7 +50,7 @@ class ComTask(Task):
         set_fields(
             self,
             subtree=subtree,
-            target=arguments.vector("target", self.target, 3),
+            target=validation.vector("target", self.target, 3),
             cost=arguments.cost("cost", self.cost, 3),
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.linalg import NOTHING, arrange
@@ -54,9 +55,9 @@ class JointCouplingTask(Task):
         set_fields(
             self,
             joints=joints,
-            ratios=arguments.vector("ratios", self.ratios, len(joints)),
-            target=arguments.array("target", self.target),
-            cost=arguments.number("cost", self.cost),
+            ratios=validation.vector("ratios", self.ratios, len(joints)),
+            target=validation.array("target", self.target),
+            cost=validation.number("cost", self.cost),
         )
 
     @classmethod

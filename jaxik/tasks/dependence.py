@@ -1,8 +1,7 @@
 """What a residual depends on: it is evaluated once, in the abstract, and asked what it looked at."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jaxlie
@@ -11,12 +10,9 @@ from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform, skew
 from jaxik.manifold import integrate
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
 from jaxik.robot.plan import Plan
-from jaxik.robot.topology import Frame
-
-if TYPE_CHECKING:
-    from jaxik.tasks.base import Task
 
 
 class Displaced:
@@ -72,10 +68,10 @@ class Displaced:
         )
 
 
-def looked_at(task: Task, robot: Robot, kin: Kinematics) -> list[Any]:
-    """What the residual depends on: frames, roots of subtrees, "q"."""
+def looked_at(residual: Callable[..., Any], robot: Robot, kin: Kinematics) -> list[Any]:
+    """What a residual depends on: frames, roots of subtrees, "q"."""
     probe = Displaced(kin, {})
-    jax.eval_shape(lambda: task.residual(robot, probe))  # type: ignore[arg-type]
+    jax.eval_shape(lambda: residual(robot, probe))
     return probe.used
 
 
@@ -91,10 +87,10 @@ class _Watched:
         return getattr(self._kin, name)
 
 
-def dofs_read(task: Task, robot: Robot, kin: Kinematics) -> set[int]:
+def dofs_read(task: Any, robot: Robot, kin: Kinematics) -> set[int]:
     """The degrees of freedom that the residual reads through `kin.q`, whether they move its frames or not."""
     watched = _Watched(kin)
-    jax.eval_shape(lambda: task.residual(robot, watched))  # type: ignore[arg-type]
+    jax.eval_shape(lambda: task.residual(robot, watched))
     if "q" not in watched.names:
         return set()
     told = task.dofs(robot)

@@ -12,8 +12,8 @@ from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.equality import EQUALITY_ROWS, Equality
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 

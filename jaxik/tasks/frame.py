@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 
-from jaxik import lie
+from jaxik import lie, validation
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
 from jaxik.pytree import leaf, pytree, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 from jaxik.tasks.pose_curvature import pose_curvature
@@ -63,7 +63,7 @@ class FrameTask(Task):
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)
-        arguments.one_of("axes", self.axes, AXES)
+        validation.one_of("axes", self.axes, AXES)
         arguments.set_common(self)
         set_pose_fields(self)
 

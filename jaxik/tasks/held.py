@@ -7,8 +7,8 @@ import jax.numpy as jnp
 
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks.base import Task
 
 # While tasks and constraints are first approached together, weights of tasks are about 1, and constraints matter more.

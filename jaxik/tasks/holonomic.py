@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.manifold import difference
@@ -44,7 +45,7 @@ class LinearHolonomicTask(Task):
 
     def __post_init__(self) -> None:
         arguments.set_common(self)
-        matrix, q0 = arguments.array("matrix", self.matrix), arguments.array("q0", self.q0)
+        matrix, q0 = validation.array("matrix", self.matrix), validation.array("q0", self.q0)
         if matrix.ndim < 2:
             raise JaxikError(f"matrix has shape (*batch, p, nv), not {matrix.shape}")
         if not q0.ndim:
@@ -54,7 +55,7 @@ class LinearHolonomicTask(Task):
             self,
             matrix=matrix,
             q0=q0,
-            target=arguments.vector("target", self.target, rows),
+            target=validation.vector("target", self.target, rows),
             cost=arguments.cost("cost", self.cost, rows),
         )
 
@@ -64,7 +65,7 @@ class LinearHolonomicTask(Task):
     ) -> "LinearHolonomicTask":
         """The task that keeps `A difference(q0, q)` as `q` (*batch, nq) has it; q0 is `q_home` where None."""
         q0 = robot.q_home if q0 is None else q0
-        matrix = arguments.array("matrix", matrix)
+        matrix = validation.array("matrix", matrix)
         moved = robot.difference(q0, q)
         task = cls(matrix, jnp.zeros(matrix.shape[-2:-1]), q0, **options)
         task.check(robot)

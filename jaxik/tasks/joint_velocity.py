@@ -4,11 +4,12 @@ from typing import Any
 
 import jax
 
+from jaxik import validation
 from jaxik.kinematics import Kinematics
+from jaxik.motion import Motion
 from jaxik.pytree import leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
-from jaxik.tasks import arguments
-from jaxik.tasks.velocity import Motion, VelocityTask, check_degrees_of_freedom, own_rates, set_velocity_fields
+from jaxik.tasks.velocity import VelocityTask, check_degrees_of_freedom, own_rates, set_velocity_fields
 
 
 @pytree
@@ -34,7 +35,7 @@ class JointVelocityTask(VelocityTask):
 
     def __post_init__(self) -> None:
         set_velocity_fields(self)
-        set_fields(self, velocity=arguments.array("velocity", self.velocity))
+        set_fields(self, velocity=validation.array("velocity", self.velocity))
 
     def check(self, robot: Robot) -> None:
         super().check(robot)

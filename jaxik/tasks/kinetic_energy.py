@@ -5,13 +5,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik import validation
 from jaxik.dynamics import mass_matrix
 from jaxik.kinematics import Kinematics
-from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.motion import Motion
+from jaxik.pytree import cast, leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.tasks import arguments
-from jaxik.tasks.objective import Objective, cast
-from jaxik.tasks.velocity import Motion, VelocityTask
+from jaxik.tasks.objective import Objective
+from jaxik.tasks.velocity import VelocityTask
 
 
 @pytree
@@ -33,7 +35,7 @@ class KineticEnergyTask(VelocityTask):
 
     def __post_init__(self) -> None:
         arguments.priority(self.priority)
-        set_fields(self, cost=arguments.number("cost", self.cost))
+        set_fields(self, cost=validation.number("cost", self.cost))
 
     @property
     def subtrees(self) -> tuple[int | str, ...]:

@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import lie
+from jaxik import lie, validation
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 
@@ -54,9 +54,9 @@ class LookAtTask(Task):
         arguments.set_common(self)
         set_fields(
             self,
-            target=arguments.vector("target", self.target, 3),
+            target=validation.vector("target", self.target, 3),
             axis=arguments.direction("axis", self.axis),
-            cost=arguments.number("cost", self.cost),
+            cost=validation.number("cost", self.cost),
         )
 
     @classmethod

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.kinematics import Kinematics
+from jaxik.motion import Motion
 from jaxik.pytree import leaf, pytree, static
 from jaxik.robot.model import Robot
-from jaxik.tasks.velocity import Motion, VelocityTask, check_degrees_of_freedom, own_rates, set_velocity_fields
+from jaxik.tasks.velocity import VelocityTask, check_degrees_of_freedom, own_rates, set_velocity_fields
 
 
 @pytree

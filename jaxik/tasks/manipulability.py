@@ -7,13 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik import lie
+from jaxik import lie, validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.plan import WORLD, plan
-from jaxik.robot.topology import Frame
+from jaxik.robot.plan import plan
+from jaxik.robot.topology import WORLD
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 
@@ -57,13 +58,13 @@ class ManipulabilityTask(Task):
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)
-        arguments.one_of("axes", self.axes, AXES)
+        validation.one_of("axes", self.axes, AXES)
         arguments.set_common(self)
         set_fields(
             self,
-            target=arguments.number("target", self.target),
+            target=validation.number("target", self.target),
             mask=_mask(self.mask),
-            cost=arguments.number("cost", self.cost),
+            cost=validation.number("cost", self.cost),
         )
 
     @classmethod

@@ -1,12 +1,9 @@
 """The parts of what tasks report, by name and with their units: "tip/position" [m]."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
-
-if TYPE_CHECKING:
-    from jaxik.tasks.base import Task
 
 
 def parts(tree: Any) -> dict[str, Any]:
@@ -27,7 +24,7 @@ def nested(named: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def part_units(tasks: Mapping[str, "Task"], residuals: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def part_units(tasks: Mapping[str, Any], residuals: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """The unit of each part of the residuals (task name to what the task reports), as pairs; "" where unknown."""
     pairs = []
     for name, residual in residuals.items():

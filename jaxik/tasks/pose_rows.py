@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.lie import Transform
 from jaxik.pytree import set_fields
@@ -40,8 +41,8 @@ def set_pose_fields(task: PoseTask) -> None:
         task,
         target=arguments.pose(task.target, task.orientation_cost is None),
         **{name: None if cost is None else arguments.cost(name, cost, 3) for name, cost in costs.items()},
-        position_tolerance=arguments.number("position_tolerance", task.position_tolerance),
-        orientation_tolerance=arguments.number("orientation_tolerance", task.orientation_tolerance),
+        position_tolerance=validation.number("position_tolerance", task.position_tolerance),
+        orientation_tolerance=validation.number("orientation_tolerance", task.orientation_tolerance),
         mask=arguments.mask(task.mask),
     )
 

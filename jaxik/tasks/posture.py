@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.manifold import difference
-from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.pytree import cast, leaf, pytree, set_fields, static
 from jaxik.robot.model import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
-from jaxik.tasks.objective import Objective, cast
+from jaxik.tasks.objective import Objective
 from jaxik.tasks.tangent import Turns, bending, free_rates, turns, with_blocks
 
 
@@ -51,10 +52,10 @@ class PostureTask(Task):
         if not isinstance(self.free_joints, bool):
             raise JaxikError(f"free_joints is True or False, not {self.free_joints!r}")
         arguments.set_common(self)
-        q = arguments.array("q", self.q)
+        q = validation.array("q", self.q)
         if not q.ndim:
             raise JaxikError(f"q is a posture (*batch, nq), such as robot.q_home, not the number {self.q!r}")
-        set_fields(self, q=q, cost=arguments.number("cost", self.cost))
+        set_fields(self, q=q, cost=validation.number("cost", self.cost))
 
     @classmethod
     def from_configuration(cls, robot: Robot, q: Any, **options: Any) -> "PostureTask":

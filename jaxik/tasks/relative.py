@@ -11,8 +11,8 @@ from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.lie import Transform
 from jaxik.pytree import leaf, pytree, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 from jaxik.tasks.pose_curvature import pose_curvature

@@ -5,12 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import lie
+from jaxik import lie, validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
 from jaxik.pytree import leaf, pytree, set_fields, static
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task, along_motion
 
@@ -82,7 +82,7 @@ def set_wheel_fields(task: Any, rows: int) -> None:
     if task.hub == task.floor:
         raise JaxikError(f"hub and floor are both {task.hub.name or task.hub!r}")
     arguments.set_common(task)
-    set_fields(task, radius=arguments.positive("radius", task.radius), cost=arguments.cost("cost", task.cost, rows))
+    set_fields(task, radius=validation.positive("radius", task.radius), cost=arguments.cost("cost", task.cost, rows))
 
 
 def height(robot: Robot, q: Any, hub: Frame | str, floor: Frame | str) -> jax.Array:

@@ -5,40 +5,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 
+from jaxik import validation
 from jaxik.errors import JaxikError
 from jaxik.kinematics import Kinematics
-from jaxik.pytree import leaf, pytree, set_fields
+from jaxik.motion import Motion
+from jaxik.pytree import cast, set_fields
+from jaxik.robot.frames import Frame
 from jaxik.robot.model import Robot
-from jaxik.robot.topology import Frame
 from jaxik.tasks import arguments
-from jaxik.tasks.objective import Objective, velocity_objective
+from jaxik.tasks.objective import Objective
+from jaxik.tasks.rows import row_weights
 from jaxik.tasks.tangent import free_rates
-
-
-@pytree
-class Motion:
-    """The step that velocity tasks speak of.
-
-    Args:
-      dt: its duration (*batch,) [s].
-      previous_velocity: of the step before, (*batch, nv) [rad/s, m/s], in MuJoCo's tangent; None: at rest.
-
-    Raises:
-      JaxikError: if dt is not positive.
-    """
-
-    dt: Any = leaf(0)
-    previous_velocity: Any = leaf(1, default=None)
-
-    def __post_init__(self) -> None:
-        dt = arguments.array("dt", self.dt)
-        if not isinstance(dt, Tracer) and not (np.asarray(dt) > 0).all():
-            raise JaxikError(f"dt is a positive duration [s], not {np.asarray(dt)!r}")
-        set_fields(self, dt=dt)
-        if self.previous_velocity is not None:
-            set_fields(self, previous_velocity=arguments.array("previous_velocity", self.previous_velocity))
 
 
 class VelocityTask:
@@ -83,7 +61,12 @@ class VelocityTask:
 
     def objective(self, robot: Robot, kin: Kinematics, motion: Motion) -> Objective:
         """What the task adds to one step: H = A' W^2 A and c = -A' W^2 b, with W the costs on a diagonal."""
-        return velocity_objective(self, robot, kin, motion)
+        robot, task, motion = robot.astype(kin.q.dtype), cast(self, kin.q.dtype), cast(motion, kin.q.dtype)
+        with jax.default_matmul_precision("highest"):
+            matrix, wanted = task.rows(robot, kin, motion)
+            weights = row_weights(task, wanted)
+            matrix, wanted = weights[:, None] * matrix, weights * wanted
+            return Objective(matrix.T @ matrix, -(matrix.T @ wanted))
 
 
 def set_velocity_fields(task: Any) -> None:
@@ -91,7 +74,7 @@ def set_velocity_fields(task: Any) -> None:
     arguments.priority(task.priority)
     if not isinstance(task.free_joints, bool):
         raise JaxikError(f"free_joints is True or False, not {task.free_joints!r}")
-    set_fields(task, cost=arguments.number("cost", task.cost))
+    set_fields(task, cost=validation.number("cost", task.cost))
 
 
 def check_degrees_of_freedom(name: str, value: Any, robot: Robot, isotropic: bool = False) -> None:
