@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 
 from benchmarks.timing import measured
-from jaxik.robot.build import load_robot
+from jaxik.robot.loading.load import load_robot
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from random_trees import deep_chain

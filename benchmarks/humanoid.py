@@ -14,7 +14,7 @@ import numpy as np
 
 import jaxik
 from benchmarks.timing import measured
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.sources import read_source
 
 BATCH = 1024
 PERTURBATION = 0.1  # standard deviation of the start's tangent [rad or m]

@@ -2,7 +2,7 @@
 
 import re
 
-from jaxik.solvers.loop import STEPS
+from jaxik.batching.method import STEPS
 
 # What is no kernel of its own: names for values, and calls whose bodies are counted.
 FREE = frozenset("parameter constant tuple get-tuple-element bitcast while conditional call after-all".split())

@@ -3,7 +3,7 @@
 The protocol: targets are the forward kinematics of uniform samples within the limits, default costs and options,
 float32. Success and errors are those of C MuJoCo in float64 at the returned configurations, over all elements, limits
 held; only what it verifies counts as a target per second. Our times are those of a program compiled before, on one
-device inside a plain `jax.jit`, and shared out over all cores by `jaxik.machine.use_all_cores`.
+device inside a plain `jax.jit`, and shared out over all cores by `jaxik.use_all_cores`.
 
 Gates: on every arm 99.9 % of the targets within 1e-4 m and 1e-3 rad and 99.5 % within 1e-5 m and 1e-5 rad, none outside
 the limits, none that says CONVERGED and is not; at most 60 steps a target on Panda, and there at least 100 times the
@@ -24,8 +24,8 @@ from benchmarks.judge import judged
 from benchmarks.kernels import kernels_per_step
 from benchmarks.searching import MAX_STARTS, plain, program, quality, rates, starts, targets_of, verified
 from benchmarks.timing import compiled, timed
-from jaxik.machine import use_all_cores
-from jaxik.robot.sources import read_source
+from jaxik.batching.devices import use_all_cores
+from jaxik.robot.loading.sources import read_source
 
 ARMS = ("panda", "ur5e", "ur10e", "iiwa14", "gen3", "fr3", "xarm7")
 TARGETS = 10_000

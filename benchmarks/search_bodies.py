@@ -14,7 +14,7 @@ import jaxik
 from benchmarks.judge import judged
 from benchmarks.searching import MAX_STARTS, plain, program, quality, rates, starts, targets_of
 from benchmarks.timing import compiled, timed
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.sources import read_source
 
 BODIES = {
     "dual_arm": ("left_tcp", "right_tcp"),

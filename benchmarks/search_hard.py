@@ -16,7 +16,7 @@ import jaxik
 from benchmarks.judge import judged, poses
 from benchmarks.searching import MAX_STARTS, counted, plain, program, starts, verified
 from benchmarks.timing import compiled
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.sources import read_source
 
 COUNT = 64  # of each kind
 BEYOND = 1e-3  # [m]

@@ -19,7 +19,7 @@ import numpy as np
 import jaxik
 from benchmarks.judge import judged
 from benchmarks.timing import measured
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.sources import read_source
 
 BATCHES = (1, 256, 4096, 32768)
 TARGETS = 4096

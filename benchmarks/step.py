@@ -25,7 +25,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 import jaxik
 from benchmarks.latency import account
 from benchmarks.timing import measured
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.sources import read_source
 
 DT, FAST, DAMPING = 0.01, 2.0, 1e-6
 BATCH = {"panda": 4096, "humanoid": 1024}

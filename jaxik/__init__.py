@@ -1,51 +1,51 @@
 """Differentiable, batched inverse kinematics on MuJoCo models, in JAX."""
 
-from jaxik.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
+from jaxik.batching.devices import keep_compiled, use_all_cores
+from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.core.status import Derivative, Status
+from jaxik.core.version import __version__ as __version__
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
-from jaxik.limits.free_joint import FreeJointVelocityLimit
+from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
 from jaxik.limits.position import PositionLimit
 from jaxik.limits.velocity import VelocityLimit
-from jaxik.linearization import Linearization
-from jaxik.machine import keep_compiled, use_all_cores
-from jaxik.motion import Motion
-from jaxik.plot import plot_trace
-from jaxik.problem import Problem
-from jaxik.pytree import leaf, pytree, static
-from jaxik.qp import qp
-from jaxik.quadratic import ActiveSet, Certificate, QPOptions, QPSolution
-from jaxik.robot.build import load_robot
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.robot.names import bundled_names as bundled_robots
-from jaxik.search import SearchOptions, search
-from jaxik.solution import Solution
-from jaxik.solve import SolveOptions, solve
-from jaxik.status import Derivative, Status
-from jaxik.step import StepResult, linearize, step
-from jaxik.storage import load, save
+from jaxik.problem.problem import Problem
+from jaxik.qp_solver import ActiveSet, Certificate, QPOptions, QPSolution
+from jaxik.qp_solver.qp import qp
+from jaxik.results.npz import load, save
+from jaxik.results.plot import plot_trace
+from jaxik.results.solution import Solution
+from jaxik.results.trace import Trace
+from jaxik.robot.loading.catalog import bundled_names as bundled_robots
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.robot import Robot
+from jaxik.solvers.differential.linearization import Linearization
+from jaxik.solvers.differential.step import StepResult, linearize, step
+from jaxik.solvers.nonlinear.solve import SolveOptions, solve
+from jaxik.solvers.search.search import SearchOptions, search
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
 from jaxik.tasks.com import ComTask
-from jaxik.tasks.coupling import JointCouplingTask
 from jaxik.tasks.damping import DampingTask
-from jaxik.tasks.equality import EqualityConstraintTask
+from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
-from jaxik.tasks.holonomic import LinearHolonomicTask
+from jaxik.tasks.joint_coupling import JointCouplingTask
 from jaxik.tasks.joint_velocity import JointVelocityTask
 from jaxik.tasks.kinetic_energy import KineticEnergyTask
+from jaxik.tasks.linear_holonomic import LinearHolonomicTask
 from jaxik.tasks.look_at import LookAtTask
 from jaxik.tasks.low_acceleration import LowAccelerationTask
 from jaxik.tasks.manipulability import ManipulabilityTask
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.omniwheel import OmniwheelTask
 from jaxik.tasks.posture import PostureTask
-from jaxik.tasks.relative import RelativeFrameTask
+from jaxik.tasks.relative_frame import RelativeFrameTask
 from jaxik.tasks.rolling import RollingTask
 from jaxik.tasks.velocity import VelocityTask
-from jaxik.trace import Trace
-from jaxik.version import __version__ as __version__
 
 __all__ = [
     "AccelerationLimit",

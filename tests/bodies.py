@@ -9,7 +9,7 @@ import numpy as np
 import oracle
 
 import jaxik
-from jaxik.robot.names import find_by_name
+from jaxik.robot.loading.catalog import find_by_name
 
 MIRROR = np.diag([1.0, -1.0, 1.0])
 PANDA_MASS = 0.629769 + 4.970684 + 0.646926 + 3.228604 + 3.587895 + 1.225946 + 1.666555 + 0.735522 + 0.73

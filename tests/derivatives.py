@@ -11,7 +11,7 @@ import own_tasks
 
 import jaxik
 from jaxik import Derivative, FrameTask, PostureTask, Problem, SearchOptions, SolveOptions
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 STEP = 1e-5

@@ -11,9 +11,9 @@ import own_tasks
 
 import jaxik
 from jaxik.limits.base import Limit
-from jaxik.robot.build import build_robot
-from jaxik.robot.model import Robot
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.load import build_robot
+from jaxik.robot.loading.sources import read_source
+from jaxik.robot.robot import Robot
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 BUNDLED = Path(jaxik.__file__).parent / "robot" / "bundled"

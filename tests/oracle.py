@@ -5,7 +5,7 @@ import copy
 import mujoco
 import numpy as np
 
-from jaxik.robot.frames import Frame
+from jaxik.kinematics.frames import Frame
 
 JACOBIANS = {"body": mujoco.mj_jacBody, "site": mujoco.mj_jacSite, "geom": mujoco.mj_jacGeom}
 

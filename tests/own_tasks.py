@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 import jaxik
-from jaxik.kinematics import Kinematics
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.robot.robot import Robot
 
 PLANAR = """
 <mujoco model="planar"><compiler angle="radian" autolimits="true"/><worldbody>

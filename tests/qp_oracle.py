@@ -7,7 +7,7 @@ import numpy as np
 import quadprog
 
 from jaxik import QPSolution
-from jaxik.quadratic import Program
+from jaxik.qp_solver import Program
 
 # DAQP's flags where it says that nothing satisfies the constraints, where it gives up on degenerate ones, and where
 # equalities depend on each other: of independent rows (A, b) because they contradict each other.

@@ -5,8 +5,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik.kinematics import Kinematics
-from jaxik.robot.model import Robot
+from jaxik.kinematics.forward import Kinematics
+from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task, second_derivative
 
 

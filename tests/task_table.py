@@ -24,7 +24,7 @@ from jaxik import (
     RollingTask,
     Task,
 )
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 # Trees whose "tip" and "other" hang on branches that share a joint and have joints of their own.
 TREES: dict[str, dict[str, Any]] = {

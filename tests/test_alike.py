@@ -11,11 +11,11 @@ import own_tasks
 
 import jaxik
 from jaxik import AxisAlignTask, ComTask, FrameTask, LookAtTask, PostureTask, Problem, RelativeFrameTask
-from jaxik.evaluation import curvature, errors, evaluate, prepare, rows
-from jaxik.kinematics import Kinematics
-from jaxik.robot.model import Robot
-from jaxik.tasks.alike import groups
+from jaxik.kinematics.forward import Kinematics
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import curvature, errors, evaluate, prepare, rows
 from jaxik.tasks.base import Task
+from jaxik.tasks.grouping import groups
 
 
 @cache

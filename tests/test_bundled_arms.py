@@ -13,8 +13,8 @@ import oracle
 import pytest
 from dh_tables import homogeneous, screw
 
-from jaxik.robot.build import load_robot
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.loading.sources import read_source
 
 TURN, NONE = 2 * np.pi, np.inf
 

@@ -19,7 +19,7 @@ from jaxik.cli import chunks
 from jaxik.cli.job import Job, read_job
 from jaxik.cli.tasks import TYPES
 from jaxik.cli.yaml_file import read_yaml
-from jaxik.tasks.parts import part_units
+from jaxik.core.trees import part_units
 
 MM = {"length": "mm", "angle": "deg"}
 QUARTER = np.pi / 2

@@ -15,7 +15,7 @@ import pytest
 from scipy.optimize import nnls
 
 import jaxik
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 # A four-bar linkage, closed by a connect, with a hinge of its own at the tool.
 FOUR_BAR = """

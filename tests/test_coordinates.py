@@ -12,8 +12,8 @@ import pytest
 
 import jaxik
 from jaxik import FrameTask, JaxikError, Problem, solve
-from jaxik.coordinates import coordinates, follow, narrowed, slopes
-from jaxik.robot.model import Robot
+from jaxik.kinematics.reduced import coordinates, follow, narrowed, slopes
+from jaxik.robot.robot import Robot
 
 # `b` follows `a`, `d` follows `b` by a bent polynomial, `e` follows `c` and carries nothing that is looked at; `z`
 # stands beside. The leader `a` has more room than its followers leave it.

@@ -26,9 +26,9 @@ from jaxik import (
     Problem,
     Task,
 )
-from jaxik.evaluation import prepare
-from jaxik.kinematics import Kinematics
-from jaxik.robot.model import Robot
+from jaxik.kinematics.forward import Kinematics
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import prepare
 
 # Degrees of freedom: free 0 to 5, ball 6 to 8, slide 9, hinge 10, still 11, endless 12, loose 13 to 15, lone 16.
 FREE, OTHERS, EVERY = tuple(range(6)), tuple(range(6, 17)), tuple(range(17))

@@ -11,10 +11,10 @@ from test_task_table import QUICK
 
 import jaxik
 from jaxik import JaxikError, Problem, Task
-from jaxik.evaluation import evaluate, prepare
-from jaxik.kinematics import Kinematics
-from jaxik.manifold import integrate
-from jaxik.robot.model import Robot
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.manifold import integrate
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import evaluate, prepare
 from jaxik.tasks.base import second_derivative
 
 STEP = 1e-6

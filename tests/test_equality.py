@@ -17,8 +17,8 @@ import random_trees
 from second_order import second_order
 
 import jaxik
-from jaxik.errors import JaxikError, JaxikWarning, UnknownNameError
-from jaxik.robot.model import Robot
+from jaxik.core.errors import JaxikError, JaxikWarning, UnknownNameError
+from jaxik.robot.robot import Robot
 from jaxik.tasks.base import default_slopes
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}

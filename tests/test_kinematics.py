@@ -17,17 +17,17 @@ import oracle
 import pytest
 import random_trees
 
-from jaxik import kinematics
-from jaxik.batching import over_batch
-from jaxik.errors import JaxikError, JaxikWarning
-from jaxik.lie import Transform
-from jaxik.pytree import core_ranks
-from jaxik.robot.build import load_robot
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.robot.plan import Plan, plan
-from jaxik.robot.topology import JointType, subtree
-from jaxik.segments import segments
+from jaxik.batching.broadcast import over_batch
+from jaxik.core.errors import JaxikError, JaxikWarning
+from jaxik.core.pytree import core_ranks
+from jaxik.kinematics.forward import forward
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.link_constants import segments
+from jaxik.kinematics.schedule import Plan, plan
+from jaxik.kinematics.topology import JointType, subtree
+from jaxik.numerics.lie import Transform
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.robot import Robot
 
 SEEDS = range(5)
 MODELS = (
@@ -114,7 +114,7 @@ def everything(evaluation: Plan, moved: tuple[Frame, ...], robot: Robot, q: jax.
     """All that kinematics say of a batch of configurations, in one program."""
 
     def one(robot: Robot, q: jax.Array) -> dict[str, Any]:
-        kin = kinematics.forward(segments(robot, evaluation), q)
+        kin = forward(segments(robot, evaluation), q)
         return {
             "rotations": kin.frame_rotations,
             "positions": kin.frame_positions,

@@ -11,10 +11,10 @@ import pytest
 from jax import lax
 
 import jaxik
-from jaxik.batching import over_batch
-from jaxik.errors import JaxikError
-from jaxik.lanes import lanes
-from jaxik.trigonometry import sine_cosine
+from jaxik.batching.broadcast import over_batch
+from jaxik.batching.trailing_vmap import lanes
+from jaxik.core.errors import JaxikError
+from jaxik.numerics.trigonometry import sine_cosine
 
 SIZE = 5
 # Compiling is all that these tests cost.

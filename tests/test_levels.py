@@ -12,8 +12,8 @@ import scipy.optimize
 
 import jaxik
 from jaxik import FrameTask, PostureTask, Problem, Status, solve
-from jaxik.evaluation import evaluate, prepare, rows
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import evaluate, prepare, rows
 
 COUNT = 32
 

@@ -12,8 +12,8 @@ import pytest
 from scipy.linalg import expm
 from scipy.spatial.transform import Rotation
 
-from jaxik import lie
-from jaxik.lie import Transform
+from jaxik.numerics import lie
+from jaxik.numerics.lie import Transform
 
 # Both sides of each threshold: series in quaternions from 1e-4 of sine, in the inverse Jacobian from 0.5 of angle.
 ANGLES = (0.0, 1e-12, 1e-7, 1e-4, 2e-4, 1e-3, 0.4999999, 0.5, 0.5000001, 1.0, 3.0, np.pi - 1e-7, np.pi)

@@ -18,8 +18,8 @@ from jaxik import (
     PositionLimit,
     VelocityLimit,
 )
-from jaxik.manifold import ball_angle, integrate
-from jaxik.robot.model import Robot
+from jaxik.kinematics.manifold import ball_angle, integrate
+from jaxik.robot.robot import Robot
 from jaxik.tasks.base import second_derivative
 
 

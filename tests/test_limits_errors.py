@@ -23,8 +23,8 @@ from jaxik import (
     UnknownNameError,
     VelocityLimit,
 )
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.kinematics.frames import Frame
+from jaxik.robot.robot import Robot
 
 NV = mixed().nv
 TIP = Frame("site", 0, "tip")

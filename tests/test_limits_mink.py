@@ -12,9 +12,9 @@ import random_trees
 from limit_rows import BUNDLED, DT, agree, finite_rows, jaxik_robot
 
 import jaxik
+from jaxik.kinematics.topology import JointType
 from jaxik.limits.base import Limit
-from jaxik.limits.merge import merged_bounds
-from jaxik.robot.topology import JointType
+from jaxik.limits.combine import merged_bounds
 
 COUNT = 3
 MUJOCO_MODELS: dict[str, str] = {

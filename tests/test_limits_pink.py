@@ -13,9 +13,9 @@ from limit_rows import BUNDLED, DT, agree, finite_rows, jaxik_robot
 from pink.limits import FloatingBaseVelocityLimit
 
 import jaxik
+from jaxik.kinematics.topology import JointType
 from jaxik.limits.base import Limit
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import JointType
+from jaxik.robot.robot import Robot
 
 COUNT = 3
 INERTIA = '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'

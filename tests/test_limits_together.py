@@ -21,8 +21,8 @@ from jaxik import (
     PositionLimit,
     VelocityLimit,
 )
-from jaxik.limits.merge import merged_bounds, merged_rows
-from jaxik.robot.model import Robot
+from jaxik.limits.combine import merged_bounds, merged_rows
+from jaxik.robot.robot import Robot
 
 
 def dofs(*joints: str) -> list[int]:

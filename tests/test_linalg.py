@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.kept import kept
-from jaxik.lanes import lanes
-from jaxik.linalg import BLOCK, PANEL, WRITTEN_OUT, inverse_within, solve_positive, solve_small_positive
+from jaxik.batching.trailing_vmap import lanes
+from jaxik.numerics.fusion import kept
+from jaxik.numerics.linalg import BLOCK, PANEL, WRITTEN_OUT, inverse_within, solve_positive, solve_small_positive
 
 LANES = 5
 SOLVERS = {"loop": solve_positive, "written out": solve_small_positive}

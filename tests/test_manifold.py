@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.errors import JaxikError, JaxikWarning
-from jaxik.manifold import scalar_coordinates, tangent_bounds
-from jaxik.robot.build import load_robot
-from jaxik.robot.data import round_inward
-from jaxik.robot.model import Robot
+from jaxik.core.errors import JaxikError, JaxikWarning
+from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
+from jaxik.kinematics.model import round_inward
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.robot import Robot
 
 JOINTS = """<mujoco><compiler angle="radian"/><worldbody>
 <body><freejoint name="free"/><geom size=".1"/></body>

@@ -20,7 +20,7 @@ import pink.utils
 import pytest
 
 import jaxik
-from jaxik.step import Linearization
+from jaxik.solvers.differential.step import Linearization
 
 FOLDER = Path(__file__).parents[1] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

@@ -23,10 +23,10 @@ import pytest
 import random_trees
 
 import jaxik
-from jaxik.errors import JaxikWarning
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import JointType
+from jaxik.core.errors import JaxikWarning
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.topology import JointType
+from jaxik.robot.robot import Robot
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 ROBOTS = ("mjlab_g1", "aloha", "pendula", "robotiq_2f85", "gym_hil_panda", "shadow_hand", 3)

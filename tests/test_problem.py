@@ -13,11 +13,11 @@ from own_tasks import Apart, Center, Height, Joint
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, JaxikError, JaxikWarning, Problem, SolveOptions
-from jaxik.evaluation import bowl, evaluate, prepare, rows
-from jaxik.kinematics import Kinematics
-from jaxik.manifold import integrate
-from jaxik.problem import holding, limited
-from jaxik.robot.model import Robot
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.manifold import integrate
+from jaxik.problem.problem import holding, limited
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import bowl, evaluate, prepare, rows
 from jaxik.tasks.base import Task, default_jacobian
 
 COUNT = 3

@@ -121,7 +121,7 @@ REFUSED = [
     (dict(H=EYE, c=np.ones(3), options=3), "QPOptions, not int"),
     (dict(H=EYE, c=np.ones(3), start=[1, 2, 3]), "start is an ActiveSet"),
     (
-        dict(H=EYE, c=np.ones(3), start=jaxik.quadratic.ActiveSet(np.zeros(3, int), np.zeros(2, bool))),
+        dict(H=EYE, c=np.ones(3), start=jaxik.ActiveSet(np.zeros(3, int), np.zeros(2, bool))),
         "start.rows .* m = 0",
     ),
 ]

@@ -11,7 +11,7 @@ import qp_oracle
 
 import jaxik
 from jaxik import QPOptions, QPSolution, Status
-from jaxik.quadratic import Program
+from jaxik.qp_solver import Program
 
 # One compiled program for all of them: rows that are not needed are rows of zeros.
 N, ROWS, EQUALITIES, BATCH = 8, 10, 2, 40

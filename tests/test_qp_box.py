@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from jaxik import Status
-from jaxik.quadratic import Program, minimise_in_box
-from jaxik.quadratic.box import projected
+from jaxik.qp_solver import Program, minimise_in_box
+from jaxik.qp_solver.projected_newton import projected
 
 CASES = {  # variables, rows, cost
     "arm": (7, 6, 1.0),

@@ -10,7 +10,7 @@ import qp_oracle
 
 import jaxik
 from jaxik import QPSolution, Status
-from jaxik.quadratic import Program
+from jaxik.qp_solver import Program
 
 COUNT = 150
 SHAPES = {6: (3, 2), 12: (8, 2)}  # variables: rows, equalities

@@ -11,7 +11,7 @@ import qp_oracle
 
 import jaxik
 from jaxik import QPSolution, Status
-from jaxik.quadratic import Program
+from jaxik.qp_solver import Program
 
 BATCH = 100
 # Variables, rows, equalities.
@@ -113,7 +113,7 @@ def test_warm_start_gives_the_same_answer_with_fewer_pivots() -> None:
 def test_wrong_start_costs_time_and_not_the_answer() -> None:
     program, rng = _programs(), np.random.default_rng(7)
     cold = solve(program)
-    start = jaxik.quadratic.ActiveSet(
+    start = jaxik.ActiveSet(
         jnp.asarray(rng.integers(-1, 2, program.c.shape), jnp.int32), jnp.asarray(rng.random(program.h.shape) < 0.5)
     )
     given = {name: x for name, x in program._asdict().items() if x is not None}

@@ -29,8 +29,8 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
-from jaxik.quadratic import Program
-from jaxik.robot.model import Robot
+from jaxik.qp_solver import Program
+from jaxik.robot.robot import Robot
 
 BATCH, DT, GAIN = 40, 0.02, 0.7
 UP = np.array([0.2, -0.1, 1.0])

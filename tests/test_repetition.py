@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from jaxik import lie
-from jaxik.lanes import without_repetitions
+from jaxik.batching.trailing_vmap import without_repetitions
+from jaxik.numerics import lie
 
 
 def shortened(function: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, ClosedJaxpr]:

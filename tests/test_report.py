@@ -10,7 +10,7 @@ import own_tasks
 import pytest
 
 import jaxik
-from jaxik.tasks.parts import nested, part_units, parts
+from jaxik.core.trees import nested, part_units, parts
 
 MIXED, PLANAR = jaxik.load_robot(own_tasks.MIXED), jaxik.load_robot(own_tasks.PLANAR)
 UNITS = (("gaze", "1"), ("odd", ""), ("tip/orientation", "rad"), ("tip/position", "m"))

@@ -16,10 +16,10 @@ import oracle
 import pytest
 import random_trees
 
-from jaxik.errors import JaxikError, JaxikWarning, UnknownNameError
-from jaxik.robot.build import load_robot
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.core.errors import JaxikError, JaxikWarning, UnknownNameError
+from jaxik.kinematics.frames import Frame
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.robot import Robot
 
 ARM = """<mujoco model="arm"><compiler angle="radian"/><worldbody>
 <site name="marker" pos="1 2 3"/>

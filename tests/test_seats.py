@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.solvers.loop import Method, Phase, iterate
-from jaxik.solvers.stream import foremost, stream
+from jaxik.batching.method import Method, Phase, iterate
+from jaxik.batching.queue import foremost, stream
 
 WIDTH = 16
 

@@ -13,8 +13,8 @@ import scipy.optimize
 
 import jaxik
 from jaxik import FrameTask, JaxikError, Problem, SolveOptions, Status, solve
-from jaxik.evaluation import evaluate, prepare, rows
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import evaluate, prepare, rows
 
 BOUND, LENGTHS = 0.3, (1.0, 0.7)  # of the planar arm's first joint, and its links
 HELD, FAR, AT, FEW = "held", "far", "at the target", "few steps"

@@ -13,7 +13,7 @@ import pytest
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, Problem, Status, solve
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 COUNT = 240
 MARGIN = 0.03

@@ -10,10 +10,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from jaxik import errors
-from jaxik.errors import JaxikError, LoadError, UnknownNameError
-from jaxik.robot.reduction import quiet_mujoco
-from jaxik.robot.sources import bundled_names, read_source
+from jaxik.core import errors
+from jaxik.core.errors import JaxikError, LoadError, UnknownNameError
+from jaxik.robot.loading.repair import quiet_mujoco
+from jaxik.robot.loading.sources import bundled_names, read_source
 
 ARM = """<mujoco model="arm"><worldbody><body name="upper"><joint name="shoulder" axis="0 0 1"/>
 <geom name="link" type="capsule" fromto="0 0 0 1 0 0" size=".1"/><body name="lower" pos="1 0 0">
@@ -194,7 +194,7 @@ def test_mjx_model_with_a_batch_axis_is_refused(capfd):
 
 
 def test_mjx_is_not_imported_by_loading():
-    code = "import sys, jaxik.robot.sources as s; s.read_source('panda'); print('mujoco.mjx' in sys.modules)"
+    code = "import sys, jaxik.robot.loading.sources as s; s.read_source('panda'); print('mujoco.mjx' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=_environment())
     assert run.stdout.strip() == "False"
 

@@ -20,7 +20,7 @@ from jaxik import (
     linearize,
     step,
 )
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 DT = 0.02
 TIGHT = 2.0  # rad/s, which stops some joints and leaves others room

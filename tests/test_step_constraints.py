@@ -12,7 +12,7 @@ from own_tasks import Height
 
 import jaxik
 from jaxik import Problem, Status, linearize, step
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 DT = 0.02
 COUNT = 3

@@ -13,7 +13,7 @@ from limit_rows import UNOPTIMISED
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, PostureTask, Problem, Status, VelocityLimit, linearize, step
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 DT = 0.02
 # What is welded to the world can turn, a joint at its limit and one far outside of its own.

@@ -11,7 +11,7 @@ from limit_rows import mixed, planar
 
 import jaxik
 from jaxik import JaxikError, PostureTask, Problem, linearize, step
-from jaxik.quadratic import ActiveSet
+from jaxik.qp_solver import ActiveSet
 
 
 @cache

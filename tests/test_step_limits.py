@@ -11,8 +11,8 @@ from limit_rows import mixed
 
 import jaxik
 from jaxik import ConfigurationLimit, PostureTask, Problem, Status, VelocityLimit, step
-from jaxik.manifold import ball_angle, limit_excess
-from jaxik.robot.topology import JointType
+from jaxik.kinematics.manifold import ball_angle, limit_excess
+from jaxik.kinematics.topology import JointType
 
 STEPS, EVERY, DT = 1000, 40, 0.02
 # Each joint is inside its limits to this much: hinges and slides exactly.

@@ -21,9 +21,9 @@ from limit_rows import BUNDLED, UNOPTIMISED, agree
 
 import jaxik
 from jaxik import Status
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import JointType
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.topology import JointType
+from jaxik.robot.robot import Robot
 
 BATCH = 4
 MASKED = slice(2, 4)  # elements in which some degrees of freedom are frozen

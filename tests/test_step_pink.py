@@ -21,8 +21,8 @@ from test_step_mink import tightest
 
 import jaxik
 from jaxik import Status
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import JointType
+from jaxik.kinematics.topology import JointType
+from jaxik.robot.robot import Robot
 
 BATCH = 4
 ALONE = BATCH - 1  # the element in which the velocity task alone has a cost

@@ -18,9 +18,9 @@ import own_tasks
 import pytest
 
 import jaxik
-from jaxik import archive
-from jaxik.errors import JaxikError, JaxikWarning, LoadError
-from jaxik.robot.stored import LEAVES
+from jaxik.core import archive
+from jaxik.core.errors import JaxikError, JaxikWarning, LoadError
+from jaxik.robot.loading.npz import LEAVES
 
 # Every joint type, names that are missing or not ASCII, keyframes, a mocap body, every kind of equality and of tendon.
 EVERYTHING = """<mujoco model="every"><compiler angle="radian"/><worldbody>

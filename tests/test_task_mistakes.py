@@ -28,7 +28,7 @@ from jaxik import (
     RollingTask,
     UnknownNameError,
 )
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 
 TIP, OTHER = Frame("site", 0, "tip"), Frame("site", 1, "elsewhere")
 HERE = jaxlie.SE3.identity()

@@ -28,9 +28,9 @@ from jaxik import (
     Status,
     Task,
 )
-from jaxik.evaluation import evaluate, prepare
-from jaxik.robot.model import Robot
-from jaxik.tasks.rows import row_weights
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import evaluate, prepare
+from jaxik.tasks.weights import row_weights
 
 UP = [0.0, 0.0, 1.0]
 

@@ -12,15 +12,15 @@ from second_order import second_order
 from task_table import AXIS, SLIPPING, TASKS, TREES, WITHOUT_DEFAULT, robot_of, tasks_at
 
 from jaxik import Task
-from jaxik.evaluation import evaluate, prepare
-from jaxik.manifold import integrate
-from jaxik.problem import Problem
-from jaxik.pytree import core_ranks
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import JointType
+from jaxik.core.pytree import core_ranks
+from jaxik.core.trees import part_units
+from jaxik.kinematics.manifold import integrate
+from jaxik.kinematics.topology import JointType
+from jaxik.problem.problem import Problem
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import evaluate, prepare
 from jaxik.tasks.base import default_jacobian
-from jaxik.tasks.parts import part_units
-from jaxik.tasks.rows import pairs, row_weights
+from jaxik.tasks.weights import pairs, row_weights
 
 COUNT = 3
 # Steps of first and second differences: errors of about 1e-10 and 1e-8; of second ones, at a step of 1e-4, 2e-6 of the

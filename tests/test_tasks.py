@@ -14,14 +14,14 @@ from second_order import second_order
 
 import jaxik
 from jaxik import FrameTask, Problem, kinematics
-from jaxik.evaluation import Prepared, bowl, errors, evaluate, met, prepare
-from jaxik.kinematics import Kinematics
-from jaxik.manifold import integrate
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.robot.plan import plan
-from jaxik.robot.topology import JointType
-from jaxik.segments import segments
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.link_constants import segments
+from jaxik.kinematics.manifold import integrate
+from jaxik.kinematics.schedule import plan
+from jaxik.kinematics.topology import JointType
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import Prepared, bowl, errors, evaluate, met, prepare
 from jaxik.tasks.base import default_curvature, default_jacobian
 
 COUNT = 6

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.trigonometry import first_quadrant, sine_cosine
+from jaxik.numerics.trigonometry import first_quadrant, sine_cosine
 
 ANGLES = np.concatenate(
     [np.linspace(-20, 20, 40001), np.linspace(-1e4, 1e4, 20001), np.arange(-64, 65) * np.pi / 4, [0.0, 1e-30, -1e-7]]

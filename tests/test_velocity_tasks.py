@@ -17,9 +17,9 @@ import pytest
 import random_trees
 
 import jaxik
-from jaxik.dynamics import mass_matrix
-from jaxik.errors import JaxikError, JaxikWarning
-from jaxik.robot.model import Robot
+from jaxik.core.errors import JaxikError, JaxikWarning
+from jaxik.kinematics.dynamics import mass_matrix
+from jaxik.robot.robot import Robot
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 DT = 0.02

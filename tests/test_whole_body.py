@@ -20,8 +20,8 @@ import jaxik
 from jaxik.cli.chunks import solve_in_chunks
 from jaxik.cli.job import Job, read_job
 from jaxik.cli.yaml_file import read_yaml
-from jaxik.manifold import integrate
-from jaxik.robot.frames import Frame
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.manifold import integrate
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 POSITION, ANGLE = 1e-4, 1e-3  # what counts as reached [m], [rad]

@@ -11,7 +11,7 @@ from typing import Any
 from jaxik.cli.arguments import parse
 from jaxik.cli.info import run_info, run_robots
 from jaxik.cli.solving import run_solve
-from jaxik.errors import JaxikError, JaxikWarning
+from jaxik.core.errors import JaxikError, JaxikWarning
 
 COMMANDS = {"solve": run_solve, "info": run_info, "robots": run_robots}
 INTERNAL, WRONG_INPUT, INTERRUPTED = 1, 2, 130

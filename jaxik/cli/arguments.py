@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from jaxik.cli.config_help import CONFIG_HELP
-from jaxik.errors import JaxikError, unknown_name
-from jaxik.version import __version__
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.version import __version__
 
 CHUNK = 8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
 

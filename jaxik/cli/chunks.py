@@ -9,11 +9,11 @@ import jax
 import numpy as np
 
 from jaxik.cli.job import Job
-from jaxik.problem import Problem
-from jaxik.search import search
-from jaxik.solution import Solution
-from jaxik.solve import solve
+from jaxik.problem.problem import Problem
+from jaxik.results.solution import Solution
+from jaxik.solvers.nonlinear.solve import solve
 from jaxik.solvers.options import SearchOptions, SolveOptions
+from jaxik.solvers.search.search import search
 
 
 @dataclasses.dataclass(frozen=True)

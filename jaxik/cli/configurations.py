@@ -7,9 +7,9 @@ import numpy as np
 
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Place, Section, read_numbers, shown
-from jaxik.errors import unknown_name
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import Joint, JointType
+from jaxik.core.errors import unknown_name
+from jaxik.kinematics.topology import Joint, JointType
+from jaxik.robot.robot import Robot
 
 NAMED = ("home", "mid-range")
 

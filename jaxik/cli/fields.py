@@ -10,10 +10,10 @@ import numpy as np
 from jaxik.cli.configurations import named_joint, of_one_unit, rate_factors, read_configuration
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers, shown
-from jaxik.robot.equality import Equality
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.tasks.tangent import free_rates
+from jaxik.kinematics.equality import Equality
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.manifold_derivatives import free_rates
+from jaxik.robot.robot import Robot
 
 
 @dataclasses.dataclass(frozen=True)

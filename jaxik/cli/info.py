@@ -12,11 +12,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from jaxik.errors import JaxikWarning
-from jaxik.robot.build import load_robot
-from jaxik.robot.model import Robot
-from jaxik.robot.names import bundled_names
-from jaxik.robot.topology import Joint, JointType
+from jaxik.core.errors import JaxikWarning
+from jaxik.kinematics.topology import Joint, JointType
+from jaxik.robot.loading.catalog import bundled_names
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.robot import Robot
 
 WIDTH = 120  # where the width of the terminal is not known
 

@@ -15,11 +15,11 @@ from jaxik.cli.section import Section
 from jaxik.cli.start import read_start
 from jaxik.cli.tasks import read_tasks
 from jaxik.cli.yaml_file import YamlFile
-from jaxik.errors import JaxikError
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import core_ranks
 from jaxik.limits.base import Limit
-from jaxik.problem import Problem
-from jaxik.pytree import core_ranks
-from jaxik.robot.model import Robot
+from jaxik.problem.problem import Problem
+from jaxik.robot.robot import Robot
 from jaxik.solvers.options import PREFERENCES, SearchOptions, SolveOptions
 from jaxik.tasks.base import Task
 

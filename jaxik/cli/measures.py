@@ -5,20 +5,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxik.robot.frames import Frame
+from jaxik.kinematics.frames import Frame
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.com import ComTask
-from jaxik.tasks.coupling import JointCouplingTask
-from jaxik.tasks.equality import EqualityConstraintTask
+from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
-from jaxik.tasks.holonomic import LinearHolonomicTask
+from jaxik.tasks.joint_coupling import JointCouplingTask
+from jaxik.tasks.linear_holonomic import LinearHolonomicTask
 from jaxik.tasks.look_at import LookAtTask
 from jaxik.tasks.manipulability import ManipulabilityTask
 from jaxik.tasks.omniwheel import OmniwheelTask
 from jaxik.tasks.posture import PostureTask
-from jaxik.tasks.relative import RelativeFrameTask
+from jaxik.tasks.relative_frame import RelativeFrameTask
 from jaxik.tasks.rolling import RollingTask
-from jaxik.tasks.rows import row_weights
+from jaxik.tasks.weights import row_weights
 
 
 class Part(NamedTuple):

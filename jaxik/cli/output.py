@@ -17,12 +17,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from jaxik import archive, storage
 from jaxik.cli.job import Job
 from jaxik.cli.measures import targets
-from jaxik.errors import JaxikError
-from jaxik.plot import check_file
-from jaxik.solution import Solution
+from jaxik.core import archive
+from jaxik.core.errors import JaxikError
+from jaxik.results import npz
+from jaxik.results.plot import check_file
+from jaxik.results.solution import Solution
 
 
 @contextlib.contextmanager
@@ -66,4 +67,4 @@ def write_solution(file: IO[bytes], job: Job, solution: Solution, config: str, a
         for part in targets(task, count):
             more[f"targets/{name}/{part.name}"] = part.value
             units[f"targets/{name}/{part.name}"] = part.unit
-    storage.write_solution(file, solution, more, units)
+    npz.write_solution(file, solution, more, units)

@@ -8,11 +8,11 @@ from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.tasks import read_tasks
+from jaxik.kinematics.topology import JointType
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.position import PositionLimit
-from jaxik.robot.model import Robot
-from jaxik.robot.topology import JointType
+from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
 

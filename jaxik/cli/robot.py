@@ -8,9 +8,9 @@ import numpy as np
 
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
 from jaxik.cli.section import Section, shown
-from jaxik.robot.build import load_robot
-from jaxik.robot.model import Robot
-from jaxik.robot.names import bundled_names
+from jaxik.robot.loading.catalog import bundled_names
+from jaxik.robot.loading.load import load_robot
+from jaxik.robot.robot import Robot
 
 _MODEL_FILES = (".xml", ".urdf", ".mjcf", ".xacro", ".npz")
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from jaxik.errors import JaxikError, unknown_name
+from jaxik.core.errors import JaxikError, unknown_name
 
 # Of counts and seeds: what an int32 holds.
 MOST = 2**31 - 1

@@ -11,14 +11,14 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from jaxik.batching.devices import keep_compiled, use_all_cores
 from jaxik.cli import summary
 from jaxik.cli.chunks import solve_in_chunks
 from jaxik.cli.job import KEYS, read_dtype, read_job, read_output
 from jaxik.cli.output import check_plot, reserved, write_solution
 from jaxik.cli.yaml_file import read_yaml
-from jaxik.errors import JaxikError
-from jaxik.machine import keep_compiled, use_all_cores
-from jaxik.plot import plot_trace
+from jaxik.core.errors import JaxikError
+from jaxik.results.plot import plot_trace
 
 INTERRUPTED = 130
 NARROWEST = 100  # columns where the width of the terminal is not known: no line of the summary wraps

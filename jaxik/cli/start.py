@@ -8,8 +8,8 @@ import numpy as np
 from jaxik.cli.configurations import read_configuration
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section
-from jaxik.errors import JaxikWarning
-from jaxik.robot.model import Robot
+from jaxik.core.errors import JaxikWarning
+from jaxik.robot.robot import Robot
 
 
 def read_start(root: Section, robot: Robot, units: Units, seed: int, count: int) -> np.ndarray:

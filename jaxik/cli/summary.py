@@ -14,8 +14,8 @@ from rich.text import Text
 from jaxik.cli.chunks import Outcome
 from jaxik.cli.job import Job, target_count
 from jaxik.cli.measures import MEASURES, judged, named
+from jaxik.core.status import Status
 from jaxik.limits.position import PositionLimit
-from jaxik.status import Status
 from jaxik.tasks.base import Task
 
 SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}

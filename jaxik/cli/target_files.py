@@ -11,7 +11,7 @@ import numpy as np
 from jaxik.cli.poses import POSE_KEYS, ROTATIONS, Needs, Units, part_shape, read_units, to_poses
 from jaxik.cli.section import Place, Section
 from jaxik.cli.yaml_file import read_failure
-from jaxik.errors import JaxikError, unknown_name
+from jaxik.core.errors import JaxikError, unknown_name
 
 # Columns that need not be named in the configuration.
 COLUMNS = {

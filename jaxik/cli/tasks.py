@@ -9,20 +9,20 @@ from jaxik.cli import fields, targets
 from jaxik.cli.fields import Read, Source
 from jaxik.cli.section import Section
 from jaxik.cli.targets import Aimless, Target, read_target
-from jaxik.errors import unknown_name
+from jaxik.core.errors import unknown_name
 from jaxik.tasks import frame, manipulability
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
 from jaxik.tasks.com import ComTask
-from jaxik.tasks.coupling import JointCouplingTask
-from jaxik.tasks.equality import EqualityConstraintTask
+from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
-from jaxik.tasks.holonomic import LinearHolonomicTask
+from jaxik.tasks.joint_coupling import JointCouplingTask
+from jaxik.tasks.linear_holonomic import LinearHolonomicTask
 from jaxik.tasks.look_at import LookAtTask
 from jaxik.tasks.manipulability import ManipulabilityTask
 from jaxik.tasks.omniwheel import OmniwheelTask
 from jaxik.tasks.posture import PostureTask
-from jaxik.tasks.relative import RelativeFrameTask
+from jaxik.tasks.relative_frame import RelativeFrameTask
 from jaxik.tasks.rolling import RollingTask
 
 

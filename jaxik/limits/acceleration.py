@@ -5,13 +5,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik.kinematics import Kinematics
+from jaxik.core.pytree import leaf, pytree, set_fields
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
+from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Bounds, Limit, times
-from jaxik.limits.joints import by_joint, check_by_joint, on_rates
-from jaxik.manifold import scalar_coordinates, tangent_bounds
-from jaxik.motion import Motion
-from jaxik.pytree import leaf, pytree, set_fields
-from jaxik.robot.model import Robot
+from jaxik.limits.per_joint import by_joint, check_by_joint, on_rates
+from jaxik.robot.robot import Robot
 
 
 @pytree

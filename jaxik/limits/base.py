@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik import validation
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
-from jaxik.motion import Motion
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.motion import Motion
+from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
 # A row none of whose entries is above so many roundings is none.

@@ -8,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik import lie
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
+from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Bounds, Limit, Rows, share, times
-from jaxik.linalg import arrange
-from jaxik.manifold import scalar_coordinates, tangent_bounds
-from jaxik.motion import Motion
-from jaxik.pytree import leaf, pytree, set_fields
-from jaxik.robot.model import Robot
+from jaxik.numerics import lie
+from jaxik.numerics.linalg import arrange
+from jaxik.robot.robot import Robot
 
 # Below this angle [rad] a ball's rotation has no axis to speak of, and any direction may be turned to; mink's number.
 NO_AXIS = 1e-9

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik import validation
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Limit, Rows, share, times
-from jaxik.motion import Motion
-from jaxik.pytree import leaf, pytree, set_fields, static
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 from jaxik.tasks.plane_distance import SignedDistance

@@ -6,13 +6,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Bounds, Limit, times
-from jaxik.limits.joints import by_joint, check_by_joint, on_rates
-from jaxik.motion import Motion
-from jaxik.pytree import leaf, pytree, set_fields
-from jaxik.robot.model import Robot
+from jaxik.limits.per_joint import by_joint, check_by_joint, on_rates
+from jaxik.robot.robot import Robot
 
 _REMEDY = "FreeJointVelocityLimit limits a free joint, in the axes of its body"
 

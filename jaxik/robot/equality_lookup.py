@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from jaxik.errors import JaxikError, unknown_name
-from jaxik.robot.equality import EQUALITY_ROWS, Equality
-from jaxik.robot.topology import Topology
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.kinematics.equality import EQUALITY_ROWS, Equality
+from jaxik.kinematics.topology import Topology
 
 
 def select(topology: Topology, given: Iterable[str | int | Equality] | None) -> tuple[Equality, ...]:

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxik.errors import JaxikError
-from jaxik.pytree import leaf, pytree, set_fields, static
-from jaxik.validation import one_of, option
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.core.validation import one_of, option
 
 TRACED = 100  # steps: as many as `solve` takes by default
 

@@ -8,11 +8,11 @@ import jaxlie
 import numpy as np
 from jax.core import Tracer
 
-from jaxik import validation
-from jaxik.errors import JaxikError
-from jaxik.lie import MINIMUM_NORM
-from jaxik.pytree import set_fields
-from jaxik.robot.frames import Frame
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import set_fields
+from jaxik.kinematics.frames import Frame
+from jaxik.numerics.lie import MINIMUM_NORM
 
 
 def direction(name: str, value: Any) -> jax.Array:

@@ -6,14 +6,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik.kinematics import Kinematics, forward
-from jaxik.manifold import integrate
-from jaxik.pytree import cast
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
-from jaxik.tasks.dependence import Displaced, looked_at
+from jaxik.core.pytree import cast
+from jaxik.kinematics.forward import Kinematics, forward
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.manifold import integrate
+from jaxik.robot.robot import Robot
+from jaxik.tasks.dependencies import Displaced, looked_at
 from jaxik.tasks.objective import Objective
-from jaxik.tasks.rows import weighted_rows
+from jaxik.tasks.weights import weighted_rows
 
 # What is right for one residual alone.
 OF_A_RESIDUAL = frozenset(("dofs", "jacobian", "step_jacobian", "held", "slopes", "curvature", "objective"))

@@ -5,12 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import validation
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
-from jaxik.pytree import leaf, pytree, set_fields, static
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik.kinematics import Kinematics
-from jaxik.motion import Motion
-from jaxik.pytree import leaf, pytree, static
-from jaxik.robot.model import Robot
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.motion import Motion
+from jaxik.robot.robot import Robot
 from jaxik.tasks.velocity import VelocityTask, check_degrees_of_freedom, own_rates, set_velocity_fields
 
 

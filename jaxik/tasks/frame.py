@@ -6,16 +6,17 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 
-from jaxik import lie, validation
-from jaxik.kinematics import Kinematics
-from jaxik.lie import Transform
-from jaxik.pytree import leaf, pytree, static
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.core import validation
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.numerics import lie
+from jaxik.numerics.lie import Transform
+from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
+from jaxik.tasks.pose import POSE_UNITS, pose_tolerances, pose_weights, seen_from, set_pose_fields
 from jaxik.tasks.pose_curvature import pose_curvature
-from jaxik.tasks.pose_rows import POSE_UNITS, pose_tolerances, pose_weights, seen_from, set_pose_fields
 
 AXES = ("frame", "target", "world")
 

@@ -5,12 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import validation
-from jaxik.dynamics import mass_matrix
-from jaxik.kinematics import Kinematics
-from jaxik.motion import Motion
-from jaxik.pytree import cast, leaf, pytree, set_fields, static
-from jaxik.robot.model import Robot
+from jaxik.core import validation
+from jaxik.core.pytree import cast, leaf, pytree, set_fields, static
+from jaxik.kinematics.dynamics import mass_matrix
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.motion import Motion
+from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.velocity import VelocityTask

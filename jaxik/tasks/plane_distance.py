@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik import lie
-from jaxik.kinematics import Kinematics
-from jaxik.pytree import leaf, pytree, static
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.numerics import lie
+from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
 

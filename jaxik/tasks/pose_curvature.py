@@ -10,8 +10,8 @@ code and time.
 import jax
 import jax.numpy as jnp
 
-from jaxik.kept import kept
-from jaxik.lie import log_jacobian_slope, skew
+from jaxik.numerics.fusion import kept
+from jaxik.numerics.lie import log_jacobian_slope, skew
 
 
 def pose_curvature(

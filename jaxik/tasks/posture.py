@@ -6,16 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxik import validation
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
-from jaxik.manifold import difference
-from jaxik.pytree import cast, leaf, pytree, set_fields, static
-from jaxik.robot.model import Robot
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, leaf, pytree, set_fields, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.manifold import difference
+from jaxik.kinematics.manifold_derivatives import Turns, bending, free_rates, turns, with_blocks
+from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 from jaxik.tasks.objective import Objective
-from jaxik.tasks.tangent import Turns, bending, free_rates, turns, with_blocks
 
 
 @pytree

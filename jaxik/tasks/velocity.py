@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxik import validation
-from jaxik.errors import JaxikError
-from jaxik.kinematics import Kinematics
-from jaxik.motion import Motion
-from jaxik.pytree import cast, set_fields
-from jaxik.robot.frames import Frame
-from jaxik.robot.model import Robot
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, set_fields
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.manifold_derivatives import free_rates
+from jaxik.kinematics.motion import Motion
+from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.objective import Objective
-from jaxik.tasks.rows import row_weights
-from jaxik.tasks.tangent import free_rates
+from jaxik.tasks.weights import row_weights
 
 
 class VelocityTask:

@@ -16,7 +16,7 @@ from own_tasks import MIXED, PLANAR
 
 import jaxik
 from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, machine, search
-from jaxik.robot.sources import read_source
+from jaxik.robot.loading.sources import read_source
 
 PLANE = jaxik.load_robot(PLANAR)
 REACH = 1.7  # of the planar arm, whose first joint turns by 0.3 rad either way

@@ -107,7 +107,7 @@ def test_the_verb_itself_does_not_recompile() -> None:
 
 
 def traces() -> int:
-    from jaxik.step import _stepped
+    from jaxik.solvers.differential.step import _stepped
 
     return _stepped._cache_size()  # type: ignore[attr-defined]
 

@@ -1,0 +1,85 @@
+"""How JAX uses this machine: all of its cores or lanes, and programs that are compiled once and for all."""
+
+import os
+from pathlib import Path
+
+import jax
+
+from jaxik.core.errors import JaxikError
+
+# Elements for each core below which they are not worth sharing out.
+WORTH_SHARING = 128
+# On an accelerator so many times the lanes of a core work side by side: of the 132 multiprocessors of an H200 each
+# scheduler then has one warp or two. Reasoned, not measured yet.
+TIMES_AS_WIDE = 256
+
+_sharing = False
+
+
+def use_all_cores() -> int:
+    """Share the elements of batches out over all cores of the processor; to be called before anything else of JAX.
+
+    A core works through its share with no thread beside it, where one program for all would leave the others idle most
+    of the time. Results of batches are then spread over as many devices as there are cores. Inside a `shard_map` of
+    your own nothing is shared out again.
+
+    Returns:
+      The number of cores.
+
+    Raises:
+      JaxikError: if JAX has been used already.
+    """
+    global _sharing
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+        if len(jax.devices("cpu")) != count:
+            raise JaxikError(
+                "JAX is in use already, with one device for all cores: call use_all_cores() right after the imports"
+            ) from None
+    _sharing = True
+    return count
+
+
+def cores_for(elements: int) -> int:
+    """Over how many cores so many elements are to be shared out."""
+    if not _sharing or accelerated() or jax.sharding.get_abstract_mesh().shape:
+        return 1
+    count = len(jax.devices("cpu"))
+    return count if elements >= WORTH_SHARING * count else 1
+
+
+def accelerated() -> bool:
+    return jax.default_backend() != "cpu"
+
+
+def lanes_for(width: int, elements: int) -> int:
+    """How many lanes work side by side where a core has `width`, but on an accelerator not many more than elements.
+
+    A core has as many for few elements as for many: programs of other widths round otherwise.
+    """
+    if not accelerated():
+        return width
+    return min(TIMES_AS_WIDE * width, max(width, 1 << (elements - 1).bit_length()))
+
+
+def keep_compiled(directory: str | os.PathLike[str] | None = None) -> Path:
+    """Keep compiled programs in a directory, so that later runs start at once; the same as JAX's own settings.
+
+    Args:
+      directory: by default `jaxik` in the user's cache directory.
+
+    Returns:
+      The directory.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    place = Path(directory).expanduser() if directory is not None else Path(cache) / "jaxik" / "compiled"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise JaxikError(f"compiled programs cannot be kept in {place}: {error.strerror}") from None
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    # JAX keeps what took longer than a second; small programs are most of what a first call waits for.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    return place

@@ -1,0 +1,102 @@
+"""How it ended, for each element, and what to do about it."""
+
+import enum
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.core.errors import JaxikError
+
+
+class Status(enum.IntEnum):
+    """How a solve, a step or a quadratic program ended. Arrays of statuses are int32.
+
+    CONVERGED: of a solve: every tolerance is met; without tolerances, the solution is stationary. Of a step: its
+      quadratic program is solved, however far the tasks are from their targets.
+    STALLED: stationary, tolerances not met: the target is out of reach from here, within the limits.
+    DIVERGED: a quadratic program that is unbounded below.
+    TIMEOUT: the steps were used up; the best configuration found is returned.
+    INFEASIBLE: constraints contradict each other or the limits.
+    NONFINITE: a target, cost or start is NaN or infinite; the returned configuration is finite.
+    """
+
+    CONVERGED = 0
+    STALLED = 1
+    DIVERGED = 2
+    TIMEOUT = 3
+    INFEASIBLE = 4
+    NONFINITE = 5
+
+
+class Derivative(enum.IntEnum):
+    """What the derivative of an element's answer is worth, decided in this order, the last first. Arrays are int32.
+
+    UNASKED: nothing was differentiated.
+    EXACT: the derivative of the solution.
+    UNDETERMINED: the tasks leave degrees of freedom undetermined: of all tangents that keep them fulfilled, the
+      smallest, and zero in what they leave free.
+    KINK: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave it. Of a
+      step also: a joint is at its limit and held there, as how far it may go is another inside and outside.
+    APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
+      curvature changes is left out in part. Of a step: its start is outside limits that contradict each other on the
+      way back: how much of it is demanded counts as given.
+    UNSETTLED: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
+      Gauss-Newton where there is no such, and for a solve that is INFEASIBLE.
+    NONE: something is not finite, or a step INFEASIBLE, which stands still: zero.
+    """
+
+    UNASKED = -1
+    EXACT = 0
+    UNDETERMINED = 1
+    KINK = 2
+    APPROXIMATE = 3
+    UNSETTLED = 4
+    NONE = 5
+
+
+REMEDIES = {
+    Status.STALLED: "no small motion within the limits improves it: try other starts q0, or ask for less",
+    Status.DIVERGED: "bound what the objective lets go on for ever, or make H positive definite",
+    Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
+    Status.INFEASIBLE: "drop or relax a constraint or limit",
+    Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
+}
+
+
+def check(statuses: Any) -> None:
+    """Raise a JaxikError that names the elements which did not converge, the reason and the remedy; on the host."""
+    if isinstance(statuses, Tracer):
+        raise JaxikError("check() works on the host: return the result from jit first")
+    status = np.asarray(statuses)
+    lines = []
+    for kind in Status:
+        where = np.argwhere(status == kind)
+        if kind is not Status.CONVERGED and where.size + (status.ndim == 0 and status == kind):
+            shown = ", ".join(str(tuple(map(int, i)) if i.size != 1 else int(i[0])) for i in where[:8])
+            count = f"{len(where)} of {status.size} elements are {kind.name}"
+            names = f" ({shown}{', ...' if len(where) > 8 else ''})" if status.ndim else ""
+            lines.append(f"{count}{names}: {REMEDIES[kind]}")
+    if lines:
+        raise JaxikError("\n".join(lines))
+
+
+class Outcome:
+    """What has a `status` (*batch,)."""
+
+    status: jax.Array
+
+    @property
+    def converged(self) -> jax.Array:
+        """(*batch,) of bool."""
+        return self.status == Status.CONVERGED
+
+    def check(self) -> Self:
+        """Return this if every element converged.
+
+        Raises:
+          JaxikError: otherwise, on the host; names the elements, the reason and the remedy.
+        """
+        check(self.status)
+        return self

@@ -1,0 +1,231 @@
+"""What a robot is: a pytree of lengths, axes, limits and masses over a static topology, and how to change it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.topology import Topology, intern, subtree
+
+
+@pytree
+class RobotModel:
+    """The leaves of a `Robot` over its static topology; each may have leading batch axes.
+
+    Attributes:
+      topology: bodies, joints and frames by name.
+      body_position (nbody, 3) [m], body_quaternion (nbody, 4) wxyz: pose of each body in its parent, at zero joint
+        motion; of a mocap body in the world.
+      body_mass (nbody,) [kg], body_center (nbody, 3) [m]: mass and centre of mass in the body's axes.
+      body_inertia (nbody, 3, 3) [kg m^2]: about the centre of mass, in the body's axes.
+      joint_anchor (njoint, 3) [m], joint_axis (njoint, 3): in the body's axes.
+      limit_lower, limit_upper (njoint,) [rad or m]: infinite where there is none; a ball's upper limit is its total
+        angle; a free joint has none.
+      velocity_limit (nv,) [rad/s or m/s]: infinite where none is known.
+      armature (nv,) [kg m^2 or kg]: inertia of the motors, added to the diagonal of the mass matrix.
+      q_reference (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
+      q_home (nq,): the keyframe "home", else `q_reference` moved inside the limits.
+      keyframes (nkey, nq): named configurations of the model.
+      site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
+      equality_data (nequality, 11): MuJoCo's numbers of each equality constraint. Connect of bodies: the anchor in
+        each. Weld: the anchor in the second body, then position, quaternion wxyz and torque scale of the second body
+        in the first. Joint and tendon: the polynomial, constant first. Anchors and poses that MuJoCo derives from
+        qpos0 were derived from the model as it was loaded.
+      tendon_coefficients (nweight,): weights of the joint coordinates or distances that tendons add up.
+      tendon_reference (ntendon,): length at qpos0, from which the polynomials of tendon equalities count.
+    """
+
+    topology: Topology = static()
+    body_position: jax.Array = leaf(2)
+    body_quaternion: jax.Array = leaf(2)
+    body_mass: jax.Array = leaf(1)
+    body_center: jax.Array = leaf(2)
+    body_inertia: jax.Array = leaf(3)
+    joint_anchor: jax.Array = leaf(2)
+    joint_axis: jax.Array = leaf(2)
+    limit_lower: jax.Array = leaf(1)
+    limit_upper: jax.Array = leaf(1)
+    velocity_limit: jax.Array = leaf(1)
+    armature: jax.Array = leaf(1)
+    q_reference: jax.Array = leaf(1)
+    q_home: jax.Array = leaf(1)
+    keyframes: jax.Array = leaf(2)
+    site_position: jax.Array = leaf(2)
+    site_quaternion: jax.Array = leaf(2)
+    geom_position: jax.Array = leaf(2)
+    geom_quaternion: jax.Array = leaf(2)
+    equality_data: jax.Array = leaf(2)
+    tendon_coefficients: jax.Array = leaf(1)
+    tendon_reference: jax.Array = leaf(1)
+
+    # --- names and sizes ---------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        return self.topology.name
+
+    @property
+    def nq(self) -> int:
+        """Length of a configuration."""
+        return self.topology.nq
+
+    @property
+    def nv(self) -> int:
+        """Degrees of freedom: length of a tangent."""
+        return self.topology.nv
+
+    @property
+    def joint_names(self) -> tuple[str, ...]:
+        return self.topology.joint_names
+
+    @property
+    def frame_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of all frames, by kind."""
+        return {kind: tuple(n for n, _ in frames if n) for kind, frames in self.topology.carriers.items()}
+
+    @property
+    def coupling_coefficients(self) -> jax.Array:
+        """Polynomial (*batch, ncoupling, 5) of each of `topology.couplings`, constant first."""
+        rows = [e.index for e in self.topology.equalities if e.active and e.kind == "joint"]
+        return self.equality_data[..., np.array(rows, int), :5]
+
+    def frame(self, name: str | Frame, kind: str | None = None) -> Frame:
+        """The site, body or geom of that name; `kind` says which where a name is ambiguous.
+
+        Raises:
+          UnknownNameError: if there is none; lists the near names.
+          JaxikError: if several kinds have the name and `kind` is not given.
+        """
+        if isinstance(name, Frame):
+            self.topology.check_frame(name)
+            return name
+        if not isinstance(name, str):
+            raise JaxikError(f"a frame is given by its name or as a Frame, not {name!r}")
+        return self.topology.frame(name, kind)
+
+    def q_indices(self, joint: str) -> tuple[int, ...]:
+        """Where the coordinates of a joint stand in a configuration: 1, 4 (ball) or 7 (free) of them."""
+        return self.topology.joints[self.topology.joint_index(joint)].q_indices
+
+    def v_indices(self, joint: str) -> tuple[int, ...]:
+        """Where the degrees of freedom of a joint stand in a tangent: 1, 3 (ball) or 6 (free) of them."""
+        return self.topology.joints[self.topology.joint_index(joint)].v_indices
+
+    def keyframe(self, name: str) -> jax.Array:
+        """The model's named configuration (nq,)."""
+        if name not in self.topology.keyframes:
+            raise unknown_name("keyframe", name, self.topology.keyframes)
+        return self.keyframes[..., self.topology.keyframes.index(name), :]
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def with_frame(self, name: str, body: str | Frame, pose: jaxlie.SE3) -> Self:
+        """A robot with one more site: a tool point or grasp frame, fixed to `body` at `pose` in its axes.
+
+        Raises:
+          JaxikError: if a site has that name already.
+          UnknownNameError: if there is no such body.
+        """
+        if name in self.frame_names["site"]:
+            raise JaxikError(f"{self.name} has a site {name!r} already: choose another name")
+        if isinstance(body, Frame) and body.kind != "body":
+            raise JaxikError(f"a frame is fixed to a body, not to the {body.kind} {body.name!r}")
+        _check_pose(pose)
+        index = body.index if isinstance(body, Frame) else self.topology.body_index(body)
+        fields = {f.name: getattr(self.topology, f.name) for f in dataclasses.fields(Topology)}
+        fields["sites"] = (*self.topology.sites, (name, index))
+        parameters = jnp.asarray(pose.wxyz_xyz, self.site_position.dtype)
+
+        def append(stack: jax.Array, row: jax.Array) -> jax.Array:
+            batch = np.broadcast_shapes(stack.shape[:-2], row.shape[:-1])
+            stack = jnp.broadcast_to(stack, (*batch, *stack.shape[-2:]))
+            return jnp.concatenate([stack, jnp.broadcast_to(row, (*batch, row.shape[-1]))[..., None, :]], axis=-2)
+
+        return dataclasses.replace(
+            self,
+            topology=intern(*fields.values()),
+            site_position=append(self.site_position, parameters[..., 4:]),
+            site_quaternion=append(self.site_quaternion, parameters[..., :4]),
+        )
+
+    def with_base(self, pose: jaxlie.SE3) -> Self:
+        """The robot mounted at `pose` in the world: all bodies that hang on the world move with it.
+
+        Mocap bodies, whose poses are set from outside, bodies with a free joint, whose poses are in the configuration,
+        and frames fixed to the world itself stay.
+
+        Raises:
+          JaxikError: if all joints hang on free bases.
+        """
+        _check_pose(pose)
+        topology = self.topology
+        free = {topology.joints[j].body for j in topology.free_joints}
+        roots = [
+            body
+            for body, parent in enumerate(topology.body_parents)
+            if body and parent == 0 and body not in topology.mocap_bodies and body not in free
+        ]
+        mounted = {body for root in roots for body in subtree(topology, root)}
+        if free and not any(joint.body in mounted for joint in topology.joints):
+            raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
+        pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, self.body_position.dtype)[..., None, :])
+        placed = jnp.concatenate([self.body_quaternion, self.body_position], axis=-1)[..., np.array(roots, int), :]
+        moved = (pose @ jaxlie.SE3(placed)).wxyz_xyz
+        batch = moved.shape[:-2]
+        position = jnp.broadcast_to(self.body_position, (*batch, *self.body_position.shape[-2:]))
+        quaternion = jnp.broadcast_to(self.body_quaternion, (*batch, *self.body_quaternion.shape[-2:]))
+        return dataclasses.replace(
+            self,
+            body_position=position.at[..., np.array(roots, int), :].set(moved[..., 4:]),
+            body_quaternion=quaternion.at[..., np.array(roots, int), :].set(moved[..., :4]),
+        )
+
+    def astype(self, dtype: Any) -> Self:
+        """All leaves cast to `dtype`; limits are rounded inward, so what is inside them stays inside in float64."""
+        dtype = jnp.dtype(dtype)
+        if all(jnp.result_type(x) == dtype for x in jax.tree.leaves(self)):
+            return self
+        robot = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
+        lower, upper = round_inward(self.limit_lower, self.limit_upper, dtype)
+        return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
+
+
+def _check_pose(pose: Any) -> None:
+    if not isinstance(pose, jaxlie.SE3):
+        raise JaxikError(f"pose is a jaxlie.SE3, not {type(pose).__name__}; jaxlie.SE3.from_translation makes one")
+
+
+def round_inward(lower: Any, upper: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:
+    """Cast limits so that no rounding widens them; derivatives pass straight through.
+
+    Where no value of the new type lies between two limits, both become the nearest one.
+    """
+    low, high = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
+    wide = jnp.promote_types(jnp.asarray(lower).dtype, dtype)
+    stop = jax.lax.stop_gradient
+    up = jnp.where(stop(low).astype(wide) < stop(lower), jnp.nextafter(stop(low), jnp.inf), stop(low))
+    down = jnp.where(stop(high).astype(wide) > stop(upper), jnp.nextafter(stop(high), -jnp.inf), stop(high))
+    empty = up > down
+    nearest = stop(jnp.asarray(lower) / 2 + jnp.asarray(upper) / 2).astype(dtype)
+    shift_low = jnp.where(jnp.isfinite(low), jnp.where(empty, nearest, up) - stop(low), 0)
+    shift_high = jnp.where(jnp.isfinite(high), jnp.where(empty, nearest, down) - stop(high), 0)
+    return low + shift_low, high + shift_high
+
+
+def inward32(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float32 limits inside the float64 ones; where none lies between two limits, the nearest."""
+    low32, high32 = low.astype(np.float32), high.astype(np.float32)
+    up = np.where(low32 < low, np.nextafter(low32, np.float32(np.inf)), low32)
+    down = np.where(high32 > high, np.nextafter(high32, np.float32(-np.inf)), high32)
+    with np.errstate(invalid="ignore"):  # no middle between two infinite limits, nor need of one
+        nearest = ((low + high) / 2).astype(np.float32)
+    empty = up > down
+    return np.where(empty, nearest, up), np.where(empty, nearest, down)

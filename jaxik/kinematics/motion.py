@@ -1,0 +1,34 @@
+"""The motion of one step of differential inverse kinematics, which velocity tasks and limits speak of."""
+
+from typing import Any
+
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields
+
+
+@pytree
+class Motion:
+    """The step that velocity tasks speak of.
+
+    Args:
+      dt: its duration (*batch,) [s].
+      previous_velocity: of the step before, (*batch, nv) [rad/s, m/s], in MuJoCo's tangent; None: at rest.
+
+    Raises:
+      JaxikError: if dt is not positive.
+    """
+
+    dt: Any = leaf(0)
+    previous_velocity: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        dt = validation.array("dt", self.dt)
+        if not isinstance(dt, Tracer) and not (np.asarray(dt) > 0).all():
+            raise JaxikError(f"dt is a positive duration [s], not {np.asarray(dt)!r}")
+        set_fields(self, dt=dt)
+        if self.previous_velocity is not None:
+            set_fields(self, previous_velocity=validation.array("previous_velocity", self.previous_velocity))

@@ -1,0 +1,65 @@
+"""All limits of a problem as one box and one set of rows, which leave a step something to do wherever it starts.
+
+Bounds on how far a displacement may go leave it zero to choose, so any number of them agree. Some ask for motion: a
+joint outside its limits has to come back, a fast one cannot stop at once. Such a demand is obeyed as far as all other
+bounds allow, and where two of them contradict each other the joint stands still: it is stopped harder than its
+acceleration allows rather than run past its limit, and one that starts outside its limits comes back at the speed that
+it is allowed, where mink and pink find no solution.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core.pytree import cast
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.motion import Motion
+from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
+from jaxik.robot.robot import Robot
+
+
+def merged_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion) -> Bounds:
+    """The box (nv,) of displacements that the limits allow; never empty, infinite where there is no limit.
+
+    Args:
+      robot: the problem's, with its own limits.
+      kin: evaluated with the frames of the limits; its dtype decides.
+    """
+    dtype = kin.q.dtype
+    robot, motion = robot.astype(dtype), cast(motion, dtype)
+    boxes = [box for limit in limits if (box := cast(limit, dtype).bounds(robot, kin, motion)) is not None]
+    lower, upper = jnp.full(robot.nv, -jnp.inf, dtype), jnp.full(robot.nv, jnp.inf, dtype)
+    for low, high in boxes:
+        lower, upper = jnp.maximum(lower, low), jnp.minimum(upper, high)
+    return jnp.minimum(lower, jnp.maximum(upper, 0)), jnp.maximum(upper, jnp.minimum(lower, 0))
+
+
+def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, box: Bounds) -> Rows | None:
+    """G (k, nv) and h (k,) of all limits, `G dq <= h`, in their order; None where they have no rows.
+
+    A row asks for no more than the box, and what limits bound by rows of their own, allow: h is at least the minimum of
+    G dq over these. Rows of a frame outside its half space are such; if a row is relaxed, it is a demand for the
+    fastest way back. Rows without a bound are zero, with h = 1.
+
+    Args:
+      robot, kin: as for `merged_bounds`.
+      box: what bounds each degree of freedom (nv,), as from `merged_bounds`.
+    """
+    dtype = kin.q.dtype
+    robot, motion = robot.astype(dtype), cast(motion, dtype)
+    limits = [cast(limit, dtype) for limit in limits]
+    with jax.default_matmul_precision("highest"):
+        parts = [part for limit in limits if (part := limit.rows(robot, kin, motion)) is not None]
+        if not parts:
+            return None
+        matrix, most = (jnp.concatenate(x) for x in zip(*parts, strict=True))
+        matrix = without_noise(matrix)
+        free = jnp.isinf(box[0]) & jnp.isinf(box[1])
+        minima, left = jnp.zeros_like(most), jnp.where(free, matrix, 0)
+        for limit in limits:
+            if (part := limit.least(robot, kin, motion, left)) is not None:
+                minima, left = minima + part[0], part[1]
+        minima = minima + lowest(jnp.where(free, left, matrix), *box)
+        none = jnp.isinf(most) & (most > 0)
+        return jnp.where(none[:, None], 0, matrix), jnp.where(none, 1, jnp.where(minima > most, minima, most))

@@ -1,0 +1,44 @@
+"""What every verb does with its arguments before anything else."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast
+from jaxik.problem.problem import Problem
+from jaxik.robot.robot import Robot
+
+
+def check_problem(problem: Any) -> None:
+    """Raise a JaxikError for what is no problem."""
+    if not isinstance(problem, Problem):
+        kind = type(problem).__name__
+        raise JaxikError(f'problem is a jaxik.Problem, not {kind}; write Problem(robot, {{"tip": FrameTask(...)}})')
+
+
+def configuration(name: str, q: Any, robot: Robot) -> jax.Array:
+    """A configuration (*batch, nq) of floating numbers; those of other types come in the robot's precision.
+
+    Raises:
+      JaxikError: for what is none; says what `name` is.
+    """
+    try:
+        q = jnp.asarray(q)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{name} is an array (*batch, nq), not {q!r}") from None
+    if jnp.issubdtype(q.dtype, jnp.complexfloating):
+        raise JaxikError(f"{name} is real, not {q.dtype}")
+    if not jnp.issubdtype(q.dtype, jnp.floating):
+        q = q.astype(robot.q_home.dtype)
+    if q.shape[-1:] != (robot.nq,):
+        raise JaxikError(f"{name} has shape (*batch, nq) with nq = {robot.nq}, not {q.shape}")
+    return q
+
+
+def cast_problem(problem: Problem, dtype: Any) -> Problem:
+    """Every floating leaf in the dtype of the configuration; joint limits rounded inward."""
+    robot = problem.robot.astype(dtype)
+    rest = cast((problem.tasks, problem.limits, problem.constraints), dtype)
+    return jax.tree.unflatten(jax.tree.structure(problem), jax.tree.leaves((robot, *rest, problem.dof_mask)))

@@ -1,0 +1,246 @@
+"""The problem: a robot, tasks, limits and constraints; stacked and weighted once."""
+
+import copy
+import dataclasses
+import functools
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.core.errors import JaxikError, JaxikWarning
+from jaxik.core.pytree import cast, leaf, pytree, set_fields
+from jaxik.kinematics.link_constants import Segments, segments
+from jaxik.kinematics.schedule import plan
+from jaxik.limits.base import Limit
+from jaxik.limits.configuration import ConfigurationLimit, unlimited
+from jaxik.problem.closures import traced_closure
+from jaxik.robot.robot import Robot
+from jaxik.tasks.base import Task
+from jaxik.tasks.equality_constraint import EqualityConstraintTask
+from jaxik.tasks.velocity import VelocityTask
+
+# Names of tasks of one priority.
+Level = tuple[str, ...]
+# Of the model's own equality constraints, where a problem names none.
+MODEL_CONSTRAINTS = "model"
+
+
+@pytree
+class Problem:
+    """What is asked of a robot.
+
+    Args:
+      robot: the robot; its leaves may have batch axes.
+      tasks: name to task, or to velocity task, which differential IK alone looks at. Rows stack in sorted order of the
+        names.
+      limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
+      constraints: None for the model's active equality constraints, {} for none.
+      dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of the three
+        rotations of a ball or free joint all are held, or none: a single one is a rate, which does not add up to an
+        angle. A joint that a coupling drives moves if its leader and all that follow it may.
+
+    Raises:
+      JaxikError: for a wrong type, an empty problem, or a name that is no string.
+    """
+
+    robot: Robot = leaf()
+    tasks: dict[str, Any] = leaf()  # of Task and VelocityTask
+    limits: tuple[Any, ...] | None = leaf(default=None)
+    constraints: dict[str, Task] | None = leaf(default=None)
+    dof_mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.robot, Robot):
+            raise JaxikError(f"robot is a Robot, from jaxik.load_robot(...); not {type(self.robot).__name__}")
+        tasks = _named("tasks", self.tasks, (Task, VelocityTask))
+        if not tasks:
+            raise JaxikError('a problem needs at least one task: Problem(robot, {"tip": FrameTask(...)})')
+        for name, task in tasks.items():
+            _check("task", name, task, self.robot)
+        if self.limits is not None:
+            if not isinstance(self.limits, tuple | list):
+                raise JaxikError(f"limits is a tuple such as (ConfigurationLimit(),), not {self.limits!r}")
+            for limit in self.limits:
+                if not isinstance(limit, Limit):
+                    raise JaxikError(f"limits is a tuple of limits such as ConfigurationLimit(), not of {limit!r}")
+                if jax.tree_util.all_leaves([limit]):
+                    raise JaxikError(f"limits: decorate the class {type(limit).__name__} with @jaxik.pytree")
+                _check("limit", type(limit).__name__, limit, self.robot)
+        mask = self.dof_mask
+        if mask is not None:
+            mask = _flags(mask)
+            if mask.shape[-1:] != (self.robot.nv,):
+                raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
+        constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task,))
+        for name, task in (constraints or {}).items():
+            _check("constraint", name, task, self.robot)
+        limits = None if self.limits is None else tuple(self.limits)
+        set_fields(self, tasks=tasks, limits=limits, dof_mask=mask, constraints=constraints)
+
+
+def _check(kind: str, name: str, task: Task | VelocityTask | Limit, robot: Robot) -> None:
+    if not isinstance(task, Limit) and task.priority < 0:
+        raise JaxikError(f"{kind} {name!r}: priority is 0, the highest, or more, not {task.priority}")
+    closed = traced_closure(type(task))
+    if closed is not None:
+        raise JaxikError(
+            f"{kind} {name!r}: {type(task).__name__} closes over the traced value {closed!r}, which would be neither "
+            f"batched nor differentiated: make it a field, `{closed}: Any = jaxik.leaf(rank)`, and hand it over"
+        )
+    try:
+        task.check(robot)
+    except JaxikError as error:
+        raise type(error)(f"{kind} {name!r}: {error}") from None
+
+
+def _named(field: str, tasks: Any, allowed: tuple[type, ...]) -> dict[str, Any]:
+    if not isinstance(tasks, Mapping):
+        given = type(tasks).__name__
+        raise JaxikError(f'{field} is a dict from name to task, not {given}; write {{"tip": FrameTask(...)}}')
+    for name, task in tasks.items():
+        if not isinstance(name, str):
+            raise JaxikError(f"names of {field} are strings, not {name!r}")
+        if not isinstance(task, allowed):
+            hint = ": dof_mask freezes degrees of freedom" if isinstance(task, VelocityTask) else ""
+            raise JaxikError(f"{field}[{name!r}] is a Task such as FrameTask, not {type(task).__name__}{hint}")
+        if jax.tree_util.all_leaves([task]):
+            raise JaxikError(f"{field}[{name!r}]: decorate the class {type(task).__name__} with @jaxik.pytree")
+    return {name: tasks[name] for name in sorted(tasks)}
+
+
+def levels(problem: Problem) -> tuple[Level, ...]:
+    """Names of the tasks of each priority, the highest first."""
+    priorities = sorted({task.priority for task in problem.tasks.values()})
+    return tuple(tuple(n for n, task in problem.tasks.items() if task.priority == p) for p in priorities)
+
+
+def limits_of(problem: Problem) -> tuple[Limit, ...]:
+    return (ConfigurationLimit(),) if problem.limits is None else problem.limits
+
+
+def limited(problem: Problem) -> Robot:
+    """The robot with the joint limits that all of the problem's limits keep: none without a `ConfigurationLimit`."""
+    limits = limits_of(problem)
+    kept = any(isinstance(limit, ConfigurationLimit) for limit in limits)
+    robot = problem.robot if kept else unlimited(problem.robot)
+    # Without those that leave the limits alone: of two that are equal, a derivative would be half of each.
+    each = [r for limit in limits if (r := limit.narrowed(robot)) is not robot] or [robot]
+    upper = functools.reduce(jnp.minimum, (r.limit_upper for r in each))
+    lower = functools.reduce(jnp.maximum, (r.limit_lower for r in each))
+    return dataclasses.replace(robot, limit_lower=jnp.where(lower > upper, upper, lower), limit_upper=upper)
+
+
+def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:
+    """The constants of the kinematics that tasks and limits look at."""
+    asking = tuple(asking)
+    frames = tuple(dict.fromkeys(frame for asks in asking for frame in asks.frames))
+    roots = (root for asks in asking for root in getattr(asks, "subtrees", ()))
+    subtrees = tuple(dict.fromkeys(robot.topology.body_index(r) if isinstance(r, str) else r for r in roots))
+    return segments(robot, plan(robot.topology, frames, subtrees))
+
+
+def _flags(mask: Any) -> jax.Array:
+    """A mask as bool; indices, which it might be taken for, are told."""
+    given = None if isinstance(mask, Tracer) else np.asarray(mask)
+    if given is not None and not (given.dtype.kind in "biuf" and np.isin(given, (0, 1)).all()):
+        raise JaxikError(
+            f"dof_mask (*batch, nv) says of each degree of freedom whether it moves, True or False, not {mask!r}"
+        )
+    return jnp.asarray(mask, bool)
+
+
+def constraints_of(problem: Problem, *, couplings: bool) -> dict[str, Task]:
+    """The problem's constraints, and the model's own where it names none, by names that differ from those of tasks.
+
+    Args:
+      couplings: whether the model's joint couplings are among them, or hold otherwise.
+    """
+    constraints = problem.constraints
+    if constraints is None:
+        topology = problem.robot.topology
+        apart = set(topology.mocap_bodies)
+        held = tuple(
+            e
+            for e in topology.equalities
+            if e.active and topology.can_evaluate(e) and not apart & set(e.bodies) and (couplings or e.kind != "joint")
+        )
+        # Made after the problem's own tasks were cast.
+        dtype = problem.robot.q_home.dtype
+        constraints = {MODEL_CONSTRAINTS: cast(EqualityConstraintTask(held), dtype)} if held else {}
+    return unique_names("constraints", constraints, problem.tasks)
+
+
+def unique_names(kind: str, tasks: Mapping[str, Task], others: Mapping[str, Any]) -> dict[str, Task]:
+    """The tasks by their names, with their kind in front as often as it takes to differ from all others."""
+    found: dict[str, Task] = {}
+    for name, task in tasks.items():
+        own = name
+        while own in others or own in found or (own != name and own in tasks):
+            own = f"{kind}/{own}"
+        found[own] = task
+    return found
+
+
+def with_tasks(problem: Problem, tasks: dict[str, Any]) -> Problem:
+    """The problem with other tasks, which are not checked again."""
+    changed = copy.copy(problem)
+    set_fields(changed, tasks={name: tasks[name] for name in sorted(tasks)})
+    return changed
+
+
+def without_velocity_tasks(problem: Problem) -> Problem:
+    """The problem of its configuration tasks alone."""
+    kept = {name: task for name, task in problem.tasks.items() if not isinstance(task, VelocityTask)}
+    return problem if len(kept) == len(problem.tasks) else with_tasks(problem, kept)
+
+
+def check_solvable(problem: Problem) -> None:
+    """Say on the host what `solve` cannot hold.
+
+    Raises:
+      JaxikError: for velocity tasks alone, and for a robot that cannot move.
+    """
+    of_velocity = [name for name, task in problem.tasks.items() if isinstance(task, VelocityTask)]
+    if len(of_velocity) == len(problem.tasks):
+        raise JaxikError(
+            f"the problem has velocity tasks alone ({', '.join(of_velocity)}): they say how to move and not where to; "
+            "solve needs a task such as FrameTask"
+        )
+    if of_velocity:
+        warnings.warn(
+            f"solve leaves out {', '.join(of_velocity)}: a configuration to be solved for has no velocity, so velocity "
+            "tasks act in differential IK only",
+            JaxikWarning,
+            stacklevel=3,
+        )
+    topology = problem.robot.topology
+    if not topology.nv:
+        raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
+    check_closures("solve", problem)
+    for limit in limits_of(problem):
+        keeps = type(limit).narrowed is not Limit.narrowed or limit.distances()
+        if not keeps and not limit.of_motion:
+            warnings.warn(
+                f"solve does not hold {type(limit).__name__}, which defines neither narrowed nor distances: it acts in "
+                "differential IK only",
+                JaxikWarning,
+                stacklevel=3,
+            )
+
+
+def check_closures(verb: str, problem: Problem) -> None:
+    """Warn of equality constraints of the model that kinematics cannot evaluate, where they are asked for."""
+    topology = problem.robot.topology
+    lost = [e.label for e in topology.closures if not topology.can_evaluate(e)]
+    if problem.constraints is None and lost:
+        warnings.warn(
+            f"{verb} does not hold the equality constraints of {topology.name} that kinematics cannot evaluate "
+            f"({', '.join(lost)}): pass constraints={{}} to say that this is meant",
+            JaxikWarning,
+            stacklevel=4,
+        )

@@ -1,0 +1,11 @@
+"""Convex quadratic programs: `minimise` one element, with bounds, rows and equalities; `qp` is the verb over batches.
+
+`dispatch.py` chooses: projected Newton for bounds alone, the dual active-set method for the rest. Imports core,
+numerics and batching.
+"""
+
+from jaxik.qp_solver.dispatch import minimise, minimise_in_box
+from jaxik.qp_solver.options import QPOptions
+from jaxik.qp_solver.program import ActiveSet, Certificate, Program, QPSolution
+
+__all__ = ["ActiveSet", "Certificate", "Program", "QPOptions", "QPSolution", "minimise", "minimise_in_box"]

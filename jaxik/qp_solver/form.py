@@ -1,0 +1,121 @@
+"""A quadratic program in scaled form: one list of constraints, bounds first, then rows, then equalities.
+
+Every constraint k has a value s_k, which is x_k for a bound and `C x - d` for a row or equality; limits between which
+it stays; and a multiplier mu_k, positive at the upper limit, negative at the lower one. Stationarity and the definition
+of the rows are
+
+    H x + c + C'mu_rows = -mu_bounds,    C x - d = s_rows.
+
+Variables are scaled to a unit diagonal of H, rows to a sum of about one, all by powers of two, which are exact: a
+scaled bound that is met is met bitwise.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.qp_solver.program import Program
+
+
+class Form(NamedTuple):
+    """A scaled program with N = n + m + p constraints.
+
+    Attributes:
+      matrix (N, N): [[H, C'], [C, 0]].
+      vector (N,): (c, -d).
+      lower, upper (N,): limits of the values; -inf and 0 for rows, 0 and 0 for equalities.
+      variable_scale (n,): x over its scaled value.
+      multiplier_scale (N,): multipliers over their scaled values.
+      bend (): the largest scaled curvature, about 1, or 0.
+    """
+
+    matrix: jax.Array
+    vector: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+    variable_scale: jax.Array
+    multiplier_scale: jax.Array
+    bend: jax.Array
+
+    @property
+    def variables(self) -> int:
+        """How many variables there are, n."""
+        return self.variable_scale.shape[0]
+
+    @property
+    def is_bound(self) -> jax.Array:
+        """Which constraints are bounds (N,)."""
+        return jnp.arange(self.vector.shape[0]) < self.variables
+
+
+def form(program: Program) -> Form:
+    """The scaled form of a program all of whose entries, bounds apart, are finite."""
+    size, dtype = program.c.shape[0], program.c.dtype
+    rows, offsets = [], []
+    count = 0
+    if program.G is not None and program.h is not None:
+        # An infinite right-hand side is no row: one of zeros, which holds always.
+        exists = program.h < jnp.inf
+        rows.append(jnp.where(exists[:, None], program.G, 0))
+        offsets.append(jnp.where(exists, program.h, 1))
+        count = program.G.shape[0]
+    equalities = 0
+    if program.A is not None and program.b is not None:
+        rows.append(program.A)
+        offsets.append(program.b)
+        equalities = program.A.shape[0]
+    flat = jnp.max(_diagonal(program.H)) <= 0
+    # Without curvature the objective has the size of its slope.
+    slope = jnp.max(jnp.abs(program.c))
+    objective = jnp.where(flat & (slope > 0), power_of_two(slope), 1)
+    scale = units(program.H)
+    hessian = scale[:, None] * program.H * scale / objective
+    vector = [scale * program.c / objective]
+    lower, upper = [program.lower / scale], [program.upper / scale]
+    multiplier = [objective / scale]
+    matrix = hessian
+    if rows:
+        constraints, offset = jnp.concatenate(rows) * scale, jnp.concatenate(offsets)
+        length = jnp.abs(constraints) @ jnp.ones(size, dtype)
+        unit = power_of_two(1 / jnp.where(length > 0, length, 1))
+        constraints = unit[:, None] * constraints
+        vector.append(-unit * offset)
+        lower += [jnp.full(count, -jnp.inf, dtype), jnp.zeros(equalities, dtype)]
+        upper.append(jnp.zeros(count + equalities, dtype))
+        multiplier.append(objective * unit)
+        corner = jnp.zeros((count + equalities, count + equalities), dtype)
+        matrix = jnp.concatenate(
+            [jnp.concatenate([hessian, constraints.T], axis=1), jnp.concatenate([constraints, corner], axis=1)]
+        )
+    return Form(
+        matrix,
+        jnp.concatenate(vector),
+        jnp.concatenate(lower),
+        jnp.concatenate(upper),
+        scale,
+        jnp.concatenate(multiplier),
+        jnp.where(flat, 0, 1).astype(dtype),
+    )
+
+
+def units(hessian: jax.Array) -> jax.Array:
+    """Units (n,) of variables in which their own curvatures are about 1: powers of two."""
+    diagonal = _diagonal(hessian)
+    largest = jnp.max(diagonal)
+    # Curvatures that rounding makes, or nothing does, say nothing of a variable's size. A sum of squares is exact to
+    # rounding however small it is: diag(1e8, 1e-8) is one.
+    floor = (64 * jnp.finfo(hessian.dtype).eps) ** 2 * largest
+    felt = jnp.where(diagonal > floor, diagonal, jnp.where(largest > 0, largest, 1))
+    return power_of_two(lax.rsqrt(felt))
+
+
+def _diagonal(matrix: jax.Array) -> jax.Array:
+    size = matrix.shape[0]
+    return matrix.reshape(size * size)[:: size + 1]
+
+
+def power_of_two(x: jax.Array) -> jax.Array:
+    """The power of two that is near a positive number."""
+    return lax.reduce_precision(x, jnp.finfo(x.dtype).nexp, 0)

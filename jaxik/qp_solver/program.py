@@ -1,0 +1,106 @@
+"""What is minimised, and what is known of the minimum."""
+
+from typing import NamedTuple
+
+import jax
+
+from jaxik.core.pytree import leaf, pytree
+from jaxik.core.status import Outcome
+
+
+class Program(NamedTuple):
+    """min 1/2 x'Hx + c'x subject to lower <= x <= upper, G x <= h and A x = b.
+
+    Attributes:
+      H (n, n): symmetric, positive semidefinite.
+      c (n,).
+      lower, upper (n,): infinite where there is no bound; equal where x is given.
+      G (m, n), h (m,): rows, None for none. An infinite h is no row.
+      A (p, n), b (p,): equalities, None for none. Repeated ones are normal, contradictory ones infeasible.
+    """
+
+    H: jax.Array
+    c: jax.Array
+    lower: jax.Array
+    upper: jax.Array
+    G: jax.Array | None = None
+    h: jax.Array | None = None
+    A: jax.Array | None = None
+    b: jax.Array | None = None
+
+
+@pytree
+class ActiveSet:
+    """Which constraints hold with equality; equalities always do.
+
+    Attributes:
+      bounds (*batch, n): -1 at the lower bound, 1 at the upper one, 0 between them; int32.
+      rows (*batch, m): whether a row does; bool.
+    """
+
+    bounds: jax.Array = leaf(1)
+    rows: jax.Array = leaf(1)
+
+
+@pytree
+class Certificate:
+    """Why there is no minimum. All zeros where there is one.
+
+    A Farkas ray of an infeasible program: `A'equalities + G'rows + upper - lower = 0`, to rounding, with `rows`,
+    `lower` and `upper` >= 0, while `b'equalities + h'rows + upper'u - lower'l < 0` for the bounds u and l: no x within
+    the bounds and rows could make that so. An infinite bound has no part in it.
+
+    A direction without end: `direction` keeps every bound, row and equality, H does not feel it, and c'direction < 0.
+
+    Attributes:
+      lower, upper (*batch, n), rows (*batch, m), equalities (*batch, p): the ray.
+      direction (*batch, n): the direction; its largest entry is 1.
+    """
+
+    lower: jax.Array = leaf(1)
+    upper: jax.Array = leaf(1)
+    rows: jax.Array = leaf(1)
+    equalities: jax.Array = leaf(1)
+    direction: jax.Array = leaf(1)
+
+
+@pytree
+class QPSolution(Outcome):
+    """The minimum of a quadratic program, with the batch axes of its arguments in front.
+
+    Stationarity reads `H x + c + bound_multipliers + G'row_multipliers + A'equality_multipliers = 0`.
+
+    Attributes:
+      x (*batch, n): finite and within the bounds, always (where lower > upper, at one of them); a bound that is active
+        is met bitwise.
+      status (*batch,): of `Status`, int32. CONVERGED: `kkt_residual` is within the tolerance. INFEASIBLE: nothing
+        satisfies the constraints, as `certificate` shows. DIVERGED: unbounded below, as `certificate.direction` shows,
+        or H is not positive semidefinite, and then it is zero. TIMEOUT: the iterations were used up, or rounding stood
+        in the way of the tolerance. NONFINITE: an argument is NaN or infinite where it must not be.
+      objective (*batch,): 1/2 x'Hx + c'x.
+      bound_multipliers (*batch, n): positive at the upper bound, negative at the lower one.
+      row_multipliers (*batch, m): >= 0.
+      equality_multipliers (*batch, p).
+      active: the constraints that hold with equality, for a warm start.
+      kkt_residual (*batch,): the largest of what is left of stationarity, relative to 1 or the largest of its sums with
+        all terms positive, and once more with variables in units in which the diagonal of H is 1; of the violation of a
+        row or equality, relative to 1 or its sum with all terms positive; and of the smaller one of a row's multiplier
+        and slack, relative alike. Bounds leave nothing, nor do wrong signs.
+      iterations (*batch,): eliminations where there are bounds alone, else constraints that entered or left the active
+        set after the start, int32.
+      certificate: of INFEASIBLE and DIVERGED.
+      derivative (*batch,): of `Derivative`, int32: what the derivative of x, multipliers and objective is worth, where
+        the call was differentiated; else UNASKED.
+    """
+
+    x: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    objective: jax.Array = leaf(0)
+    bound_multipliers: jax.Array = leaf(1)
+    row_multipliers: jax.Array = leaf(1)
+    equality_multipliers: jax.Array = leaf(1)
+    active: ActiveSet = leaf()
+    kkt_residual: jax.Array = leaf(0)
+    iterations: jax.Array = leaf(0)
+    certificate: Certificate = leaf()
+    derivative: jax.Array = leaf(0)

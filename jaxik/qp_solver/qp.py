@@ -1,0 +1,161 @@
+"""`qp`: convex quadratic programs, any number of them at once."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.broadcast import batch_shape
+from jaxik.batching.implicit_diff import Along, Sensitivity, run_differentiable
+from jaxik.batching.method import Method, fitting, once
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import core_ranks
+from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise
+from jaxik.qp_solver.derivatives import Minimum, Motion, active, assess, motion_of, moved
+
+RANKS = Program(H=2, c=1, lower=1, upper=1, G=2, h=1, A=2, b=1)  # type: ignore[arg-type]
+
+
+def qp(
+    H: Any,  # noqa: N803
+    c: Any,
+    *,
+    lower: Any = None,
+    upper: Any = None,
+    G: Any = None,  # noqa: N803
+    h: Any = None,
+    A: Any = None,  # noqa: N803
+    b: Any = None,
+    start: ActiveSet | None = None,
+    options: QPOptions | None = None,
+) -> QPSolution:
+    """Minimise 1/2 x'Hx + c'x subject to lower <= x <= upper, G x <= h and A x = b.
+
+    Leading axes of any argument are batch, and broadcast. The answer of an element depends neither on the size of the
+    batch nor on its neighbours. Degenerate programs are normal: infinite and equal bounds, rows of zeros, repeated,
+    redundant and contradictory rows, flat H.
+
+    Args:
+      H (*batch, n, n): positive semidefinite; its symmetric part counts. Where it is not, the status is
+        DIVERGED if that shows in the directions that bounds and rows leave free, and else `x` satisfies the KKT
+        conditions.
+      c (*batch, n): its dtype and that of H decide in which precision everything is computed.
+      lower, upper (*batch, n), or numbers: bounds, infinite or None for none.
+      G (*batch, m, n), h (*batch, m): rows, both or neither. An infinite h is no row.
+      A (*batch, p, n), b (*batch, p): equalities, both or neither.
+      start: `active` of the solution of a similar program, for a warm start: it saves time, and never changes more than
+        rounding does.
+      options: `QPOptions`; all traced.
+
+    Returns:
+      A `QPSolution`. Failure is a status, never an exception, and `x` is never NaN.
+
+    Raises:
+      JaxikError: for wrong shapes and types; on the host, before tracing.
+    """
+    program = _program(H, c, lower, upper, {"G": G, "h": h, "A": A, "b": b})
+    if start is not None:
+        start = _start(start, program)
+    options = QPOptions() if options is None else options
+    if not isinstance(options, QPOptions):
+        raise JaxikError(f"options is a jaxik.QPOptions, not {type(options).__name__}")
+    arguments = {"program": program._asdict(), "start": start, "options": options}
+    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
+    batch_shape(
+        arguments, {"program": _ranks(program)._asdict(), "start": _start_ranks(start), "options": core_ranks(options)}
+    )
+    return _qp(program, start, options)
+
+
+@jax.jit
+def _qp(program: Program, start: ActiveSet | None, options: QPOptions) -> QPSolution:
+    arguments = (program, start, options)
+    constraints = sum(x.shape[-1] for x in (program.c, program.h, program.b) if x is not None)
+    ranks = _ranks(program), _start_ranks(start), core_ranks(options)
+    return run_differentiable(_method(fitting(constraints**2)), arguments, ranks, MINIMUM)
+
+
+@functools.cache
+def _method(width: int) -> Method:
+    return once(minimise, width)
+
+
+def _moves(arguments: tuple[Any, ...], answer: QPSolution, condition: Minimum, along: Along) -> Motion:
+    return moved(active(answer), condition, along, lambda arguments: arguments[0])
+
+
+MINIMUM = Sensitivity(
+    assess=lambda arguments, answer: assess(arguments[0], active(answer)),
+    moves=_moves,
+    smooth=motion_of,
+    judged=lambda answer, condition: [(answer.derivative, condition.derivative)],
+)
+
+
+def _ranks(program: Program) -> Program:
+    return Program(*(None if x is None else rank for x, rank in zip(program, RANKS, strict=True)))  # type: ignore[arg-type]
+
+
+def _start_ranks(start: ActiveSet | None) -> Any:
+    return None if start is None else core_ranks(start)
+
+
+def _array(name: str, value: Any, shape: str) -> jax.Array:
+    try:
+        array = jnp.asarray(value)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{name} is an array {shape}, not {value!r}") from None
+    if jnp.issubdtype(array.dtype, jnp.complexfloating) or not jnp.issubdtype(array.dtype, jnp.number):
+        raise JaxikError(f"{name} is an array {shape} of real numbers, not of {array.dtype}")
+    return array
+
+
+def _program(bent: Any, slope: Any, lower: Any, upper: Any, blocks: dict[str, Any]) -> Program:
+    bent, slope = _array("H", bent, "(*batch, n, n)"), _array("c", slope, "(*batch, n)")
+    if bent.ndim < 2 or bent.shape[-1] != bent.shape[-2] or not bent.shape[-1]:
+        raise JaxikError(f"H has shape (*batch, n, n) with n > 0, not {bent.shape}")
+    n, dtype = bent.shape[-1], jnp.result_type(bent, slope)
+    if not jnp.issubdtype(dtype, jnp.floating):
+        dtype = jnp.result_type(float)
+    if jnp.finfo(dtype).bits < 32:
+        raise JaxikError(f"H and c are float32 or float64, not {dtype}: give one of them in float32")
+    arrays = {"c": _shaped("c", slope, n, f"n = {n} as H has it")}
+    for name, value, sign in (("lower", lower, -1), ("upper", upper, 1)):
+        bound = jnp.full(n, sign * jnp.inf, dtype) if value is None else _array(name, value, "(*batch, n), or a number")
+        bound = jnp.broadcast_to(bound, (n,)) if bound.ndim == 0 else bound
+        arrays[name] = _shaped(name, bound, n, f"n = {n} as H has it")
+    for matrix, vector, count in (("G", "h", "m"), ("A", "b", "p")):
+        if (blocks[matrix] is None) != (blocks[vector] is None):
+            raise JaxikError(f"{matrix} and {vector} come together: give both, or neither")
+        if blocks[matrix] is None:
+            continue
+        rows = _array(matrix, blocks[matrix], f"(*batch, {count}, n)")
+        if rows.ndim < 2 or rows.shape[-1] != n:
+            raise JaxikError(f"{matrix} has shape (*batch, {count}, n) with n = {n} as H has it, not {rows.shape}")
+        right = _array(vector, blocks[vector], f"(*batch, {count})")
+        count_said = f"{count} = {rows.shape[-2]} as {matrix} has it"
+        arrays[matrix], arrays[vector] = rows, _shaped(vector, right, rows.shape[-2], count_said)
+        if not rows.shape[-2]:
+            del arrays[matrix], arrays[vector]
+    return Program(H=bent.astype(dtype), **{name: x.astype(dtype) for name, x in arrays.items()})
+
+
+def _shaped(name: str, x: jax.Array, length: int, said: str) -> jax.Array:
+    if x.shape[-1:] != (length,):
+        raise JaxikError(f"{name} has shape (*batch, {said.split(' ')[0]}) with {said}, not {x.shape}")
+    return x
+
+
+def _start(start: Any, program: Program) -> ActiveSet:
+    if not isinstance(start, ActiveSet):
+        raise JaxikError(f"start is an ActiveSet, such as `active` of a solution; not {type(start).__name__}")
+    rows = 0 if program.G is None else program.G.shape[-2]
+    sides = _shaped("start.bounds", _array("start.bounds", start.bounds, "(*batch, n)"), program.c.shape[-1], "n")
+    held = jnp.asarray(start.rows)
+    if held.shape[-1:] != (rows,) or held.dtype != bool:
+        raise JaxikError(
+            f"start.rows is an array (*batch, m) of bool with m = {rows} rows, not {held.dtype} of shape {held.shape}: "
+            "a start comes from a program with as many rows"
+        )
+    return ActiveSet(jnp.sign(sides).astype(jnp.int32), held)

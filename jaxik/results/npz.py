@@ -1,0 +1,149 @@
+"""Solutions and robots in files: `.npz`, read back by `jaxik.load` and by anyone's `numpy.load(path)`.
+
+A solution, with batch axes as `solve` returned them, in SI units:
+
+| array | shape | |
+|---|---|---|
+| `q` | (*batch, nq) | configurations, inside the joint limits |
+| `q_joint`, `q_unit` | (nq,) | for each column of `q`: its joint; "rad", "m", or "1" (a quaternion's, wxyz) |
+| `status` | (*batch,) | `jaxik.Status`; `status_names[status]` are their names |
+| `iterations` | (*batch,) | steps taken |
+| `starts` | (*batch,) | attempts made: of a search, how many starts were tried |
+| `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
+| `stationarity` | (*batch,) | size of the step that was left [rad or m] |
+| `derivative` | (*batch,) | `jaxik.Derivative`: what that is worth, -1 where nothing was differentiated |
+| `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
+| `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
+
+A robot: every leaf of `Robot` by its name, with its batch axes, and `body_names`.
+
+In both: `format` "jaxik solution" or "jaxik robot", `format_version`, `jaxik_version`, `robot` (its name),
+`joint_names` (njoint,), `q_joint`, `q_unit`, `units` (JSON: array to unit), `topology` (JSON: what of the robot is
+static).
+"""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core import archive
+from jaxik.core.archive import Archive
+from jaxik.core.errors import JaxikError
+from jaxik.core.status import Status
+from jaxik.core.trees import nested, parts
+from jaxik.core.version import __version__
+from jaxik.results.solution import Solution
+from jaxik.results.trace import Trace
+from jaxik.robot.loading import npz as robot_npz
+from jaxik.robot.robot import Robot
+
+FORMAT = "jaxik solution"
+_TREES = ("residuals", "trace")
+_ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
+_TRACED = tuple(f.name for f in dataclasses.fields(Trace))
+_UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
+
+
+def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
+    """Write a solution or a robot to an `.npz` file, with names and units; `jaxik.load` reads it back.
+
+    Nothing is pickled, batch axes and dtypes stay. A file that is there is replaced when the new one is complete.
+
+    Args:
+      path: of the file, ending in ".npz".
+      thing: a `Solution` or a `Robot`.
+
+    Raises:
+      JaxikError: if it cannot be written; under `jit`; for residuals of a task of your own that are no array or dict
+        of arrays.
+    """
+    if not isinstance(thing, Solution | Robot):
+        raise JaxikError(f"save writes a jaxik.Solution or a jaxik.Robot, not {type(thing).__name__}")
+    with archive.replacing(Path(path).expanduser()) as file:
+        if isinstance(thing, Solution):
+            write_solution(file, thing)
+        else:
+            units = {name: leaf.unit for name, leaf in robot_npz.LEAVES.items()}
+            archive.write(file, robot_npz.FORMAT, __version__, robot_npz.robot_arrays(thing), units)
+
+
+def load(path: str | os.PathLike[str]) -> Solution | Robot:
+    """Read what `jaxik.save` or `jaxik solve` wrote.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The solution or robot, with the dtype that it was saved with; where that is float64 and `jax_enable_x64` is off,
+      float32 and a `JaxikWarning`: a robot's limits are rounded inward, a solution's q to the nearest. Robots with the
+      same names and joints share one topology, so what was compiled for one serves the other.
+
+    Raises:
+      LoadError: no such file, a damaged one, another's, or of another version; names what was found.
+    """
+    found = archive.read(Path(path), (FORMAT, robot_npz.FORMAT))
+    return robot_npz.robot_of(found) if found.kind == robot_npz.FORMAT else _solution_of(found)
+
+
+def write_solution(
+    file: IO[bytes],
+    solution: Solution,
+    more: Mapping[str, Any] | None = None,
+    more_units: Mapping[str, str] | None = None,
+) -> None:
+    """Write a solution, and more arrays beside it, with their units, which `load` passes over."""
+    residuals = parts(solution.residuals)
+    if jax.tree.structure(nested(residuals)) != jax.tree.structure(solution.residuals):
+        raise JaxikError(
+            "residuals are kept as arrays by task and part, task names without '/': those of "
+            f"{', '.join(map(repr, solution.residuals))} are {jax.tree.structure(solution.residuals)}"
+        )
+    arrays = {name: x for name in _ARRAYS if (x := getattr(solution, name)) is not None}
+    arrays |= {f"residuals/{part}": residual for part, residual in residuals.items()}
+    arrays |= robot_npz.names(solution.topology)
+    arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
+    units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
+    if solution.trace is not None:
+        arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
+        units |= {"trace/size": "rad or m"}
+    archive.write(file, FORMAT, __version__, arrays | dict(more or {}), units | dict(more_units or {}))
+
+
+def _solution_of(found: Archive) -> Solution:
+    topology = robot_npz.topology_of(found)
+    q = found.numbers("q", (topology.nq,))
+    batch = q.shape[:-1]
+    there = [name for name in _ARRAYS if name != "derivative" or name in found.arrays]
+    arrays = {name: q if name == "q" else found.numbers(name, batch) for name in there}
+    residuals = {
+        name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")
+    }
+    for part, residual in residuals.items():
+        if residual.shape[: len(batch)] != batch:
+            raise found.wrong(f"'residuals/{part}' has shape (*batch, ...) with batch {batch}, not {residual.shape}")
+    trace = _trace_of(found, batch)
+    robot_npz.rounded(found, "where q may leave its limits by a rounding", *arrays.values())
+    units = found.json("units")
+    return Solution(
+        **{name: jnp.asarray(x) for name, x in arrays.items()},
+        residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
+        trace=trace,
+        topology=topology,
+        residual_units=tuple((part, str(units.get(f"residuals/{part}", ""))) for part in sorted(residuals)),
+    )
+
+
+def _trace_of(found: Archive, batch: tuple[int, ...]) -> Trace | None:
+    if not any(name.startswith("trace/") for name in found.arrays):
+        return None
+    length = found.numbers("trace/cost", ()).shape[-1:]
+    columns = {name: found.numbers(f"trace/{name}", (*batch, *length)) for name in _TRACED}
+    for name, column in columns.items():
+        if column.shape != (*batch, *length):
+            raise found.wrong(f"'trace/{name}' has shape (*batch, T) with batch {batch}, not {column.shape}")
+    return Trace(**{name: jnp.asarray(column) for name, column in columns.items()})

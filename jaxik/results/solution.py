@@ -1,0 +1,96 @@
+"""What a solver found, for a person and for a program."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.core.status import Outcome, Status
+from jaxik.core.trees import parts
+from jaxik.kinematics.topology import Topology
+from jaxik.results import text
+from jaxik.results.trace import Trace
+
+
+@pytree
+class Solution(Outcome):
+    """What `solve` found, with the batch axes of its arguments in front.
+
+    Attributes:
+      q (*batch, nq): inside the joint limits, always; the best configuration found.
+      status (*batch,): of `Status`, int32.
+      residuals: task name to what the task reports: for a `FrameTask` {"position": (*batch, 3) [m], "orientation":
+        (*batch, 3) [rad]}.
+      iterations (*batch,): steps taken, rejected ones included, int32; a search counts all its attempts, and the first
+        evaluation of each but the first.
+      starts (*batch,): attempts that were made, int32; of `solve`, one.
+      cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
+      stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
+        from the last undamped one, and so no less than it is; derivatives of the solution are as good as it is small.
+      derivative (*batch,): of `Derivative`, int32: what the derivative of q, residuals and cost is worth, where the
+        call was differentiated; else UNASKED. Other fields have no derivative.
+      trace: the steps that led there, where `SolveOptions.trace` asks for them; else None.
+      topology: of the robot: names of joints; static.
+      residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
+    """
+
+    q: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    residuals: dict[str, Any] = leaf()
+    iterations: jax.Array = leaf(0)
+    starts: jax.Array = leaf(0)
+    cost: jax.Array = leaf(0)
+    stationarity: jax.Array = leaf(0)
+    derivative: Any = leaf(0, default=None)
+    trace: Trace | None = leaf(1, default=None)
+    topology: Topology = static(kw_only=True)
+    residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
+
+    def __repr__(self) -> str:
+        """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""
+        return _described(self)
+
+
+def _described(solution: Solution) -> str:
+    name = solution.topology.name
+    leaves = jax.tree.leaves(
+        (solution.q, solution.status, solution.residuals, solution.iterations, solution.starts, solution.derivative)
+    )
+    if not text.known(leaves):
+        return f"Solution({name}, traced, batch {np.shape(solution.status)})"
+    status = np.asarray(solution.status)
+    if not status.ndim:
+        return _of_one(solution, Status(int(status)))
+    said = f"{name}, batch {status.shape}, {status.size} elements"
+    if not status.size:
+        return f"Solution({said})"
+    steps, starts = np.asarray(solution.iterations), np.asarray(solution.starts)
+    tried = f"starts {starts.mean():.1f} on average, {starts.max()} at most; " if starts.max() > 1 else ""
+    residuals = "; ".join(
+        f"{part} {', '.join(text.number(x) for x in text.quantiles(norm, text.SHARES.values()))} {unit}".rstrip()
+        for part, norm, unit in _norms(solution)
+    )
+    ended = text.counted(status, Status)
+    return (
+        f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
+        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{text.differentiated(solution.derivative)})"
+    )
+
+
+def _of_one(solution: Solution, status: Status) -> str:
+    residuals = ", ".join(f"{part} {text.number(norm[0])} {unit}".rstrip() for part, norm, unit in _norms(solution))
+    tried = f" from {int(solution.starts)} starts" if int(solution.starts) > 1 else ""
+    return (
+        f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
+        f"q {text.by_joint(solution.topology, np.asarray(solution.q))}; "
+        f"residuals: {residuals or 'none'}{text.differentiated(solution.derivative)})"
+    )
+
+
+def _norms(solution: Solution) -> list[tuple[str, np.ndarray, str]]:
+    """For each part of the residuals its name, its Euclidean norm in every element, and its unit."""
+    units = dict(solution.residual_units)
+    count = np.asarray(solution.status).size
+    rows = {part: np.asarray(x, float).reshape(count, -1) for part, x in parts(solution.residuals).items()}
+    return [(part, np.linalg.norm(x, axis=1), units.get(part, "").removeprefix("1")) for part, x in rows.items()]

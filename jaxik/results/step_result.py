@@ -1,0 +1,51 @@
+"""What one step of differential inverse kinematics gives, for a person and for a program."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxik.core.pytree import leaf, pytree
+from jaxik.core.status import Outcome, Status
+from jaxik.qp_solver import QPSolution
+from jaxik.results import text
+
+
+@pytree
+class StepResult(Outcome):
+    """One step, with the batch axes of its arguments in front.
+
+    Attributes:
+      velocity (*batch, nv): [rad/s, m/s], in MuJoCo's tangent: the displacement of the step by dt.
+      q (*batch, nq): where it leads; inside the joint limits, and bitwise on one that stops it, if it began inside.
+        Where the velocity is zero for want of an answer, where it began, with `q_home` for what is NaN.
+      status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
+        their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
+        NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
+      residuals: task, and constraint, to what it reports at the configuration that the step was taken from.
+      slack: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and from
+        "rows" (*batch, k) of limits.
+      qp: the quadratic program of the highest priority; `step(..., start=result.qp.active)` starts from it.
+      derivative (*batch,): of `Derivative`, int32: what the derivative of velocity, q, residuals and slack is worth,
+        where the call was differentiated; else UNASKED.
+    """
+
+    velocity: jax.Array = leaf(1)
+    q: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    residuals: dict[str, Any] = leaf()
+    slack: dict[str, jax.Array] = leaf(1)
+    qp: QPSolution = leaf()
+    derivative: jax.Array = leaf(0)
+
+    def __repr__(self) -> str:
+        """How steps ended, and what their derivatives are worth."""
+        status = self.status
+        if not text.known([status, self.velocity, self.derivative]):
+            return f"StepResult(traced, batch {np.shape(status)})"
+        worth = text.differentiated(self.derivative)
+        if not np.ndim(status):
+            velocity = np.array2string(np.asarray(self.velocity), precision=4, separator=", ", threshold=32)
+            return f"StepResult({Status(int(status)).name}; velocity {velocity}{worth})"
+        ended = text.counted(np.asarray(status), Status)
+        return f"StepResult(batch {np.shape(status)}, {np.size(status)} elements: {ended}{worth})"

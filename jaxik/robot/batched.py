@@ -1,0 +1,120 @@
+"""Functions of a robot and a configuration, compiled once and mapped over batch axes."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.broadcast import batch_shape, fold, over_batch
+from jaxik.core.pytree import core_ranks
+from jaxik.kinematics import dynamics, manifold, sampling
+from jaxik.kinematics.forward import Kinematics, forward
+from jaxik.kinematics.link_constants import segments
+from jaxik.kinematics.model import RobotModel
+from jaxik.kinematics.schedule import Plan
+from jaxik.kinematics.topology import Topology
+from jaxik.numerics import lie
+from jaxik.numerics.lie import Transform
+
+
+@partial(jax.jit, static_argnums=1)
+def one(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Kinematics:
+    with jax.default_matmul_precision("highest"):
+        return _evaluate(robot.astype(q.dtype), evaluation, q)
+
+
+def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: RobotModel, q: jax.Array) -> Any:
+    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
+    batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
+    return _compiled(function, evaluation, robot, q)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: RobotModel, q: jax.Array) -> Any:
+    robot = robot.astype(q.dtype)
+    return over_batch(
+        lambda robot, q: function(robot, evaluation, q), {"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1}
+    )
+
+
+@partial(jax.jit, static_argnums=3)
+def sample(robot: RobotModel, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    robot = robot.astype(robot.q_home.dtype)
+    batch = fold(robot, core_ranks(robot))
+    if not shape:
+        return sampling.sample(robot, key, box)
+    keys = jax.random.split(key, math.prod(shape))
+    leaves = [
+        jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
+        if mapped
+        else x
+        for x, mapped in zip(batch.leaves, batch.mapped, strict=True)
+    ]
+    robots = jax.tree.unflatten(jax.tree.structure(robot), leaves)
+    axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
+    draw = jax.vmap(sampling.sample, in_axes=(axes, 0, None))
+    return draw(robots, keys, box).reshape(*shape, robot.nq)
+
+
+@partial(jax.jit, static_argnums=0)
+def integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
+    return over_batch(lambda q, dq: manifold.integrate(topology, q, dq), {"q": q, "dq": dq}, {"q": 1, "dq": 1})
+
+
+@partial(jax.jit, static_argnums=0)
+def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
+    return over_batch(
+        lambda q_from, q_to: manifold.difference(topology, q_from, q_to),
+        {"q_from": q_from, "q_to": q_to},
+        {"q_from": 1, "q_to": 1},
+    )
+
+
+def clamp(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
+    return manifold.clamp(robot, q)
+
+
+def limit_excess(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
+    return manifold.limit_excess(robot, q)
+
+
+def _evaluate(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Kinematics:
+    return forward(segments(robot, evaluation), q)
+
+
+def poses(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    kin = _evaluate(robot, evaluation, q)
+    return jax.vmap(lambda r, p: Transform(r, p).to_se3().wxyz_xyz)(kin.frame_rotations, kin.frame_positions)
+
+
+def _body_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return _evaluate(robot, evaluation, q).jacobian(evaluation.frames[0])
+
+
+def _world_aligned_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return jnp.concatenate(_evaluate(robot, evaluation, q).jacobian_world_aligned(evaluation.frames[0]))
+
+
+def _world_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    kin = _evaluate(robot, evaluation, q)
+    linear, angular = kin.jacobian_world_aligned(evaluation.frames[0])
+    origin = kin.frame_positions[0][:, None]
+    return jnp.concatenate([linear + lie.cross(jnp.broadcast_to(origin, linear.shape), angular), angular])
+
+
+def center_of_mass(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return _evaluate(robot, evaluation, q).center_of_mass(evaluation.subtrees[0])
+
+
+def center_of_mass_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return _evaluate(robot, evaluation, q).center_of_mass_jacobian(evaluation.subtrees[0])
+
+
+def mass_matrix(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
+    return dynamics.mass_matrix(robot, _evaluate(robot, evaluation, q))
+
+
+REFERENCES = {"body": _body_jacobian, "world": _world_jacobian, "world_aligned": _world_aligned_jacobian}

@@ -1,0 +1,198 @@
+"""From a compiled MuJoCo model to a `Robot`."""
+
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from jaxik.core.errors import JaxikWarning
+from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
+from jaxik.kinematics.model import inward32
+from jaxik.kinematics.topology import Joint, JointType, Topology, intern
+from jaxik.robot.loading.equalities import read_equalities, read_tendons
+from jaxik.robot.loading.npz import read_robot
+from jaxik.robot.loading.sources import Source, read_source
+from jaxik.robot.robot import Robot
+
+
+def load_robot(source: Any) -> Robot:
+    """Load a robot.
+
+    Args:
+      source: a bundled name (`jaxik.bundled_robots()`), an MJCF or URDF path, an XML string, `mujoco.MjModel`,
+        `mujoco.MjSpec`, `mjx.Model`; a name of `robot_descriptions` where that package is installed, or a folder of
+        MuJoCo Menagerie where the environment variable MENAGERIE_ROOT says where it is; an `.npz` that `jaxik.save`
+        wrote, which gives the robot as it was, with its dtype and batch axes.
+
+    Returns:
+      The robot; its leaves have JAX's default float type. Kinematics load where meshes are missing or collision
+      geometry is refused; what was dropped is said in one `JaxikWarning`.
+
+    Raises:
+      UnknownNameError: an unknown name; lists the near ones.
+      LoadError: a missing or damaged file, malformed XML, or a model that MuJoCo refuses, with its message.
+    """
+    if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() == ".npz":
+        return read_robot(Path(source))
+    read = read_source(source)
+    robot = build_robot(read)
+    notes = [*read.dropped, *_notes(robot, read.model)]
+    if notes:
+        warnings.warn(f"{read.name}: {'; '.join(notes)}", JaxikWarning, stacklevel=2)
+    return robot
+
+
+def build_robot(source: Source) -> Robot:
+    """The robot of a compiled model, without saying what was dropped."""
+    model = source.model
+    tendons, tendon_coefficients = read_tendons(model)
+    topology = _topology(model, source.name, tendons)
+    limited = model.jnt_limited.astype(bool)
+    dtype = jnp.result_type(float)
+    lower, upper = model.jnt_range.T if dtype == np.float64 else inward32(*model.jnt_range.T)
+    lower, upper = np.where(limited, lower, -np.inf), np.where(limited, upper, np.inf)
+    velocity = np.full(model.nv, np.inf)
+    for name, limit in source.velocity_limits.items():
+        velocity[list(topology.joints[topology.joint_index(name)].v_indices)] = limit
+    home = np.flatnonzero([key == "home" for key in topology.keyframes])
+    leaves = dict(
+        body_position=model.body_pos,
+        body_quaternion=model.body_quat,
+        body_mass=model.body_mass,
+        body_center=model.body_ipos,
+        body_inertia=_inertias(model),
+        joint_anchor=model.jnt_pos,
+        joint_axis=model.jnt_axis,
+        limit_lower=lower,
+        limit_upper=upper,
+        velocity_limit=velocity,
+        armature=model.dof_armature,
+        q_reference=model.qpos0,
+        q_home=model.key_qpos[home[0]] if home.size else _inside(topology, model.qpos0, lower, upper),
+        keyframes=model.key_qpos.reshape(model.nkey, model.nq),
+        site_position=model.site_pos,
+        site_quaternion=model.site_quat,
+        geom_position=model.geom_pos,
+        geom_quaternion=model.geom_quat,
+        equality_data=model.eq_data[:, :EQUALITY_NUMBERS],
+        tendon_coefficients=tendon_coefficients,
+        tendon_reference=model.tendon_length0,
+    )
+    return Robot(
+        topology=topology,
+        **{name: jnp.array(value, dtype) for name, value in leaves.items()},  # no view of the model
+    )
+
+
+def _inertias(model: mujoco.MjModel) -> np.ndarray:
+    """Rotational inertia (nbody, 3, 3) of each body about its centre of mass, in the body's axes."""
+    axes = np.empty((model.nbody, 9))
+    for matrix, quaternion in zip(axes, model.body_iquat, strict=True):
+        mujoco.mju_quat2Mat(matrix, quaternion)
+    axes = axes.reshape(-1, 3, 3)
+    return np.einsum("bij,bj,bkj->bik", axes, model.body_inertia, axes)
+
+
+def _inside(topology: Topology, q: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> np.ndarray:
+    """`q` (nq,) with hinges and slides moved inside their limits; a ball's identity is inside any."""
+    q = q.copy()
+    joints = list(topology.scalar_joints)
+    at = [topology.joints[j].q_index for j in joints]
+    q[at] = np.clip(q[at], lower[joints], upper[joints])
+    return q
+
+
+def _names(model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> tuple[str, ...]:
+    return tuple(mujoco.mj_id2name(model, kind, i) or "" for i in range(count))
+
+
+def _own_names(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """The names, with one of its own for each thing that has none."""
+    found = []
+    for i, name in enumerate(names):
+        own = name or f"{kind}{i}"
+        while not name and own in names:
+            own += "_"
+        found.append(own)
+    return tuple(found)
+
+
+def _topology(model: mujoco.MjModel, name: str, tendons: tuple[Tendon, ...]) -> Topology:
+    obj = mujoco.mjtObj
+    joint_names = _own_names(_names(model, obj.mjOBJ_JOINT, model.njnt), "joint")
+    joints = tuple(
+        Joint(
+            name=joint_names[i],
+            type=JointType(int(model.jnt_type[i])),
+            body=int(model.jnt_bodyid[i]),
+            q_index=int(model.jnt_qposadr[i]),
+            v_index=int(model.jnt_dofadr[i]),
+        )
+        for i in range(model.njnt)
+    )
+    body_names = _names(model, obj.mjOBJ_BODY, model.nbody)
+    site_names = _names(model, obj.mjOBJ_SITE, model.nsite)
+    geom_names = _names(model, obj.mjOBJ_GEOM, model.ngeom)
+    return intern(
+        name,
+        _own_names(body_names, "body"),
+        tuple(int(p) for p in model.body_parentid),
+        joints,
+        tuple(zip(site_names, map(int, model.site_bodyid), strict=True)),
+        tuple(zip(geom_names, map(int, model.geom_bodyid), strict=True)),
+        tuple(int(b) for b in np.flatnonzero(model.body_mocapid >= 0)),
+        _names(model, obj.mjOBJ_KEY, model.nkey),
+        read_equalities(model, tendons),
+        tendons,
+    )
+
+
+def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
+    notes = []
+    topology = robot.topology
+    mocap = set(topology.mocap_bodies)
+    pulled = [e.label for e in topology.closures if mocap & set(e.bodies)]
+    if pulled:
+        notes.append(f"equality constraints with a mocap body are no constraints here: {', '.join(pulled)}")
+    unknown = [e.label for e in topology.closures if not topology.can_evaluate(e)]
+    if unknown:
+        notes.append(
+            "equality constraints that kinematics cannot evaluate (flexes, tendons round a geom) are left out: "
+            + ", ".join(unknown)
+        )
+    outside = _home_outside(topology, model)
+    if outside:
+        notes.append(f'the keyframe "home" is outside the limits of {", ".join(outside)}: solve starts inside them')
+    if robot.limit_lower.dtype == np.float32:
+        low, high = model.jnt_range[:, 0], model.jnt_range[:, 1]
+        lower, upper = np.asarray(robot.limit_lower, float), np.asarray(robot.limit_upper, float)
+        narrow = [
+            joint.name
+            for i, joint in enumerate(robot.topology.joints)
+            if model.jnt_limited[i] and joint.type is not JointType.FREE and (lower[i] < low[i] or upper[i] > high[i])
+        ]
+        if narrow:
+            notes.append(f"no float32 lies between the limits of {', '.join(narrow)}: the nearest is their limit")
+    return notes
+
+
+def _home_outside(topology: Topology, model: mujoco.MjModel) -> list[str]:
+    """The joints that the keyframe "home" has outside their limits, by how much; 1e-6 is what digits are written to."""
+    if "home" not in topology.keyframes:
+        return []
+    home = model.key_qpos[topology.keyframes.index("home")]
+    found = []
+    for joint, limited, (lower, upper) in zip(topology.joints, model.jnt_limited, model.jnt_range, strict=True):
+        if not limited or joint.type is JointType.FREE:
+            continue
+        at = home[list(joint.q_indices)]
+        if joint.type is JointType.BALL:
+            lower, at = 0.0, [2 * np.arctan2(np.linalg.norm(at[1:]), abs(at[0]))]
+        excess = max(lower - at[0], at[0] - upper)
+        if excess > 1e-6:
+            found.append(f"{joint.name} (by {excess:.3g} {'m' if joint.type is JointType.SLIDE else 'rad'})")
+    return found

@@ -1,0 +1,254 @@
+"""What one asks of a robot: its configurations, and where they put its bodies, frames and masses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.batching.broadcast import batch_shape
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import core_ranks, pytree
+from jaxik.kinematics.equality import Equality
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.model import RobotModel
+from jaxik.kinematics.schedule import Plan, plan
+from jaxik.kinematics.topology import subtree
+from jaxik.robot import batched
+from jaxik.robot.equality_lookup import select
+
+
+@pytree
+class Robot(RobotModel):
+    """A robot: static topology, and leaves that may be batched, differentiated and replaced.
+
+    Every leaf may have leading batch axes: a thousand robots with different link lengths are one `Robot`. The dtype of
+    the configuration decides: leaves are cast to it at use. `RobotModel` says what the leaves are.
+    """
+
+    # --- configurations ----------------------------------------------------------------------------------------
+
+    def configuration(self, values: Mapping[str, Any], base: Any = None) -> jax.Array:
+        """A configuration (*batch, nq) from values by joint name.
+
+        Args:
+          values: joint name to coordinate: (*batch) or (*batch, 1) for hinges and slides [rad or m], (*batch, 4) wxyz
+            for balls, (*batch, 7) position and wxyz for free joints.
+          base: configuration (*batch, nq) that gives the other joints; `q_home` by default.
+
+        Raises:
+          UnknownNameError: if there is no such joint.
+          JaxikError: if a value has a wrong shape.
+        """
+        if not isinstance(values, Mapping):
+            raise JaxikError(f"values is a dict from joint name to coordinate, not {type(values).__name__}")
+        q = self.q_home if base is None else self._configuration(base)
+        pieces = []
+        for name, value in values.items():
+            joint = self.topology.joints[self.topology.joint_index(name)]
+            value = jnp.asarray(value, q.dtype)
+            if joint.type.nq == 1 and (value.ndim == 0 or value.shape[-1] != 1 or value.ndim <= q.ndim - 1):
+                value = value[..., None]
+            if value.shape[-1:] != (joint.type.nq,):
+                raise JaxikError(
+                    f"joint {name!r} is a {joint.type.name.lower()} joint with {joint.type.nq} coordinates, "
+                    f"but its value has shape {value.shape}"
+                )
+            pieces.append((joint.q_index, value))
+        try:
+            batch = np.broadcast_shapes(q.shape[:-1], *(value.shape[:-1] for _, value in pieces))
+        except ValueError:
+            shapes = ", ".join(f"{name}: {value.shape[:-1]}" for name, (_, value) in zip(values, pieces, strict=True))
+            raise JaxikError(f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}") from None
+        q = jnp.broadcast_to(q, (*batch, self.nq))
+        for start, value in pieces:
+            q = q.at[..., start : start + value.shape[-1]].set(value)
+        return q
+
+    def sample(self, key: jax.Array, shape: tuple[int, ...] | int = (), *, box: float = 1.0) -> jax.Array:
+        """Random configurations (*shape, nq).
+
+        Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
+        balls uniform in axis and angle; slides without limits and free positions in [-box, box] [m]. Joints that a
+        coupling drives are drawn like others: `solve` of a posture places them.
+
+        Raises:
+          JaxikError: if `shape` does not broadcast with the robot's own batch axes.
+        """
+        shape = (shape,) if isinstance(shape, int) else shape
+        if not isinstance(shape, tuple | list) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+            raise JaxikError(f"shape is an int or a tuple of ints, none negative, not {shape!r}")
+        shape = tuple(shape)
+        batch = batch_shape(self, core_ranks(self))
+        try:
+            shape = np.broadcast_shapes(shape, batch)
+        except ValueError:
+            raise JaxikError(f"shape {shape} does not broadcast with the robot's batch axes {batch}") from None
+        return batched.sample(self, key, jnp.asarray(box, self.q_home.dtype), shape)
+
+    def integrate(self, q: jax.Array, dq: jax.Array) -> jax.Array:
+        """The configuration (*batch, nq) reached from `q` (*batch, nq) along the tangent `dq` (*batch, nv).
+
+        A free joint's tangent is MuJoCo's: world linear, then body angular. Quaternions come out normalised.
+        """
+        q = self._configuration(q)
+        dq = self._tangent(dq, "dq").astype(q.dtype)
+        batch_shape({"q": q, "dq": dq}, {"q": 1, "dq": 1})
+        return batched.integrate(self.topology, q, dq)
+
+    def difference(self, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
+        """The shortest tangent (*batch, nv) with `integrate(q_from, tangent) = q_to`."""
+        q_from, q_to = self._configuration(q_from), self._configuration(q_to)
+        batch_shape({"q_from": q_from, "q_to": q_to}, {"q_from": 1, "q_to": 1})
+        return batched.difference(self.topology, q_from, q_to)
+
+    def clamp(self, q: jax.Array) -> jax.Array:
+        """The nearest configuration (*batch, nq) inside the limits."""
+        return batched.on_robots(batched.clamp, None, self, self._configuration(q))
+
+    def limit_excess(self, q: jax.Array) -> jax.Array:
+        """By how much each joint is outside its limits: (*batch, njoint) [rad or m], zero inside."""
+        return batched.on_robots(batched.limit_excess, None, self, self._configuration(q))
+
+    def check_limits(self, q: jax.Array, tolerance: float = 0.0) -> jax.Array:
+        """Whether all joints are inside their limits, up to `tolerance` [rad or m]: (*batch,) of bool.
+
+        A ball joint's total angle is only computed to about 1e-6 rad in float32: give a tolerance there.
+        """
+        return jnp.all(self.limit_excess(q) <= tolerance, axis=-1)
+
+    # --- kinematics --------------------------------------------------------------------------------------------
+
+    def forward(self, q: jax.Array) -> jaxlie.SE3:
+        """World poses of all bodies, with batch axes (*batch, nbody), in the order of `topology.body_names`."""
+        frames = tuple(Frame("body", i) for i in range(len(self.topology.body_names)))
+        return self._frame_poses(q, frames)
+
+    def frame_pose(self, q: jax.Array, frame: Frame | str) -> jaxlie.SE3:
+        """World pose of a frame, with batch axes (*batch,), at configurations `q` (*batch, nq)."""
+        poses = self._frame_poses(q, (self.frame(frame),))
+        return jaxlie.SE3(poses.wxyz_xyz[..., 0, :])
+
+    def _frame_poses(self, q: jax.Array, frames: tuple[Frame, ...]) -> jaxlie.SE3:
+        return jaxlie.SE3(batched.on_robots(batched.poses, plan(self.topology, frames), self, self._configuration(q)))
+
+    def frame_jacobian(self, q: jax.Array, frame: Frame | str, reference: str = "body") -> jax.Array:
+        """Jacobian (*batch, 6, nv) of a frame, linear rows first.
+
+        Args:
+          q: configurations (*batch, nq).
+          frame: the frame, or its name.
+          reference: "body": twist of the frame in its own axes; "world_aligned": velocity of the frame's origin and
+            angular velocity in world axes (MuJoCo's `mj_jac*`); "world": spatial twist, at the world's origin.
+
+        Raises:
+          JaxikError: if the reference is none of these.
+        """
+        frame = self.frame(frame)
+        if reference not in batched.REFERENCES:
+            raise JaxikError(f"reference is one of {', '.join(batched.REFERENCES)}, not {reference!r}")
+        return batched.on_robots(
+            batched.REFERENCES[reference], plan(self.topology, (frame,)), self, self._configuration(q)
+        )
+
+    def center_of_mass(self, q: jax.Array, body: str | None = None) -> jax.Array:
+        """Centre of mass (*batch, 3) [m] in the world of the whole robot, or of the subtree that starts at `body`."""
+        return batched.on_robots(batched.center_of_mass, self._mass_plan(body), self, self._configuration(q))
+
+    def center_of_mass_jacobian(self, q: jax.Array, body: str | None = None) -> jax.Array:
+        """Jacobian (*batch, 3, nv) of `center_of_mass`."""
+        return batched.on_robots(batched.center_of_mass_jacobian, self._mass_plan(body), self, self._configuration(q))
+
+    def _mass_plan(self, body: str | None) -> Plan:
+        root = 0 if body is None else self.topology.body_index(body)
+        self.check_mass(root)
+        return plan(self.topology, (), (root,))
+
+    def check_mass(self, root: int) -> None:
+        """Raise a JaxikError if the subtree that starts at body `root` has no mass, and so no centre of mass."""
+        if not 0 <= root < len(self.topology.body_names):
+            raise JaxikError(f"body index {root} is out of range: {self.name} has {len(self.topology.body_names)}")
+        mass = self.body_mass
+        if not isinstance(mass, Tracer):
+            inside = np.asarray(mass)[..., list(subtree(self.topology, root))]
+            if not (inside.sum(-1) > 0).all():
+                raise JaxikError(f"{self.topology.body_names[root]!r} of {self.name} has no mass: no centre of mass")
+
+    def mass_matrix(self, q: jax.Array) -> jax.Array:
+        """Joint-space inertia (*batch, nv, nv) at configurations `q` (*batch, nq); see `jaxik.dynamics`."""
+        return batched.on_robots(batched.mass_matrix, plan(self.topology, (), (0,)), self, self._configuration(q))
+
+    def kinematics(
+        self, q: jax.Array, frames: Iterable[Frame | str] = (), subtrees: Iterable[int | str] = ()
+    ) -> Kinematics:
+        """One evaluated configuration, which tasks take: `kin = robot.kinematics(q, task.frames, task.subtrees)`.
+
+        It is one element, as tasks are: `jax.vmap` makes a batch.
+
+        Args:
+          q: configuration (nq,).
+          frames: the frames that will be asked for, or their names.
+          subtrees: root bodies of the subtrees whose centres of mass will be asked for, by index or name; 0 is the
+            world, and so the whole robot, which the mass matrix needs.
+
+        Raises:
+          JaxikError: for batch axes on `q` or on the robot.
+        """
+        q = self._configuration(q)
+        batch = batch_shape({"robot": self, "q": q}, {"robot": core_ranks(self), "q": 1})
+        if batch:
+            raise JaxikError(f"kinematics are of one configuration (nq,), not of a batch {batch}: map it with jax.vmap")
+        roots = tuple(self.topology.body_index(root) if isinstance(root, str) else root for root in subtrees)
+        return batched.one(self, plan(self.topology, tuple(map(self.frame, frames)), roots), q)
+
+    def equalities(self, given: Iterable[str | int | Equality] | None = None) -> tuple[Equality, ...]:
+        """Active equality constraints by name or by MuJoCo's index.
+
+        Args:
+          given: None for all active ones that kinematics can evaluate and that touch no mocap body, whose pose is set
+            from outside to pull the robot.
+
+        Raises:
+          UnknownNameError: if there is none of a name.
+          JaxikError: if one is not active, or cannot be evaluated, or if there is none.
+        """
+        return select(self.topology, given)
+
+    def _configuration(self, q: Any) -> jax.Array:
+        return _vector(q, self.nq, f"a configuration of {self.name}", "nq", self.q_home.dtype)
+
+    def _tangent(self, v: Any, name: str) -> jax.Array:
+        return _vector(v, self.nv, f"{name}, a tangent of {self.name},", "nv", self.q_home.dtype)
+
+    def __repr__(self) -> str:
+        kinds = [joint.type.name.lower() for joint in self.topology.joints]
+        counts = ", ".join(f"{kinds.count(k)} {k}" for k in ("free", "ball", "slide", "hinge") if k in kinds)
+        sites = [n for n, _ in self.topology.sites if n]
+        shown = ", ".join(sites[:6]) + (", ..." if len(sites) > 6 else "")
+        batch = np.shape(self.q_home)[:-1]
+        return (
+            f"Robot({self.name}: {self.nv} degrees of freedom in {len(kinds)} joints ({counts or 'none'}), "
+            f"{len(self.topology.body_names) - 1} bodies, sites: {shown or 'none'}"
+            + (f", batch {batch}" if batch else "")
+            + ")"
+        )
+
+
+def _vector(x: Any, size: int, what: str, axis: str, default: Any) -> jax.Array:
+    try:
+        x = jnp.asarray(x)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{what} is an array (..., {axis}) with {axis} = {size}, not {x!r}") from None
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise JaxikError(f"{what} is real, not {x.dtype}")
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        x = x.astype(default)
+    if x.shape[-1:] != (size,):
+        raise JaxikError(f"{what} has shape (..., {axis}) with {axis} = {size}, not {x.shape}")
+    return x

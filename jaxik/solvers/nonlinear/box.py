@@ -1,0 +1,164 @@
+"""Joint limits as a box on a displacement of the coordinates that a solver moves."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.kinematics import reduced
+from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
+from jaxik.kinematics.reduced import Coordinates, movable
+from jaxik.numerics import lie
+from jaxik.numerics.linalg import NOTHING, arrange
+from jaxik.robot.robot import Robot
+
+# Of the angle of a ball, which is at most pi.
+ROUNDINGS = 16
+
+
+class Box(NamedTuple):
+    """How far each coordinate of a displacement may go, at one configuration.
+
+    The coordinates are those of `Coordinates`, but for a ball joint: its first one is the rotation about the axis by
+    which it is turned already, the only direction in which its total angle changes.
+
+    Attributes:
+      lower, upper (n,): bounds of the displacement, zero where the degree of freedom is masked.
+      axes: a basis (3, 3), by columns, for each ball joint.
+      slopes (ncoupling,): how far each follower moves with its coordinate.
+      moves (n,): whether a coordinate may move; None: all may.
+    """
+
+    lower: jax.Array
+    upper: jax.Array
+    axes: tuple[jax.Array, ...]
+    slopes: jax.Array
+    moves: jax.Array | None
+
+
+def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | None = None) -> Box:
+    """The box of displacements that keep the limits and what the mask (nv,) holds."""
+    coordinate = scalar_coordinates(robot.topology, q)
+    lower, upper = tangent_bounds(robot)
+    low, high = jnp.minimum(lower - coordinate, 0), jnp.maximum(upper - coordinate, 0)
+    axes = []
+    for j in moving.balls:
+        joint = robot.topology.joints[j]
+        quaternion = lie.normalized(q[joint.q_index : joint.q_index + 4])
+        rotation = lie.log_of_either_sign(quaternion)
+        angle = jnp.linalg.norm(rotation)
+        axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * jnp.eye(1, 3, dtype=q.dtype)[0])
+        axes.append(_basis(axis))
+        at = jnp.arange(robot.nv) == joint.v_index
+        # An angle is computed to some roundings: within these, a ball is at its limit.
+        room = robot.limit_upper[j] - angle
+        high = jnp.where(at, jnp.where(room > ROUNDINGS * jnp.finfo(q.dtype).eps, room, 0), high)
+    slopes = reduced.slopes(robot, moving, q) if moving.couplings else jnp.zeros(0, q.dtype)
+    moves = None if dof_mask is None else _movable(moving, dof_mask)
+    moves = jnp.zeros(1, bool) if moving.still else moves
+    return Box(arrange(low, moving.own), arrange(high, moving.own), tuple(axes), slopes, moves)
+
+
+def _ranks(moving: Coordinates) -> list[list[int]]:
+    """For each coordinate its first follower or NOTHING, then its second, and so on."""
+    most = max((len(places) for places in moving.behind), default=0)
+    return [[places[k] if k < len(places) else NOTHING for places in moving.behind] for k in range(most)]
+
+
+def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
+    """Which coordinates move nothing that is masked (n,)."""
+    dof_mask = movable(moving.topology, dof_mask)
+    moves = arrange(dof_mask, moving.own)
+    for places in _ranks(moving):
+        real = jnp.asarray([place != NOTHING for place in places])
+        dofs = [NOTHING if place == NOTHING else moving.follower_dofs[place] for place in places]
+        moves = moves & (~real | arrange(dof_mask, dofs))
+    return moves
+
+
+def _basis(axis: jax.Array) -> jax.Array:
+    """An orthonormal basis (3, 3), by columns, that starts with `axis` (Duff et al. 2017)."""
+    x, y, z = axis
+    sign = jnp.where(z < 0, -1.0, 1.0).astype(axis.dtype)
+    a = -1 / (sign + z)
+    b = x * y * a
+    second = jnp.stack([1 + sign * x * x * a, sign * b, -sign * x])
+    third = jnp.stack([b, sign + y * y * a, -y])
+    return jnp.stack([axis, second, third], axis=1)
+
+
+def to_box(moving: Coordinates, box: Box, columns: jax.Array) -> jax.Array:
+    """Rewrite rows (..., nv) on degrees of freedom as rows (..., n) on the box's coordinates."""
+    turned = _turn(moving, columns, box.axes)
+    rows = arrange(turned, moving.own, axis=-1)
+    if moving.couplings:
+        carried = arrange(turned, moving.follower_dofs, axis=-1) * box.slopes
+        for places in _ranks(moving):
+            rows = rows + arrange(carried, places, axis=-1)
+    return rows if box.moves is None else rows * box.moves.astype(rows.dtype)
+
+
+def from_box(moving: Coordinates, box: Box, displacement: jax.Array) -> jax.Array:
+    """The tangent (nv,) of a displacement (n,) of the box's coordinates."""
+    place = {dof: i for i, dof in enumerate(moving.own)}
+    tangent = arrange(displacement, [place.get(dof, NOTHING) for dof in range(moving.topology.nv)])
+    return _turn(moving, tangent, tuple(axes.T for axes in box.axes))
+
+
+def bends(robot: Robot, moving: Coordinates, q: jax.Array, box: Box, gradient: jax.Array) -> jax.Array:
+    """What a gradient (nv,) adds to the second derivative (n, n) of a cost where the box's coordinates bend.
+
+    A follower of a coupling moves along a polynomial. And a ball that is pressed against the limit of its total angle
+    a goes along the sphere of that limit: turned by y about an axis across its own, its angle grows by
+    cot(a / 2) / 4 y^2, from cos(angle / 2) = cos(a / 2) cos(y / 2).
+    """
+    diagonal = jnp.zeros(len(moving.own), gradient.dtype)
+    if moving.couplings:
+        second = reduced.second_slopes(robot, moving, q, box.slopes)
+        carried = arrange(gradient, moving.follower_dofs) * second
+        for places in _ranks(moving):
+            diagonal = diagonal + arrange(carried, places)
+    for j, axes in zip(moving.balls, box.axes, strict=True):
+        start = robot.topology.joints[j].v_index
+        first = moving.own.index(start)
+        press = jnp.where(box.upper[first] <= 0, jnp.maximum(-(gradient[start : start + 3] @ axes[:, 0]), 0), 0)
+        limit = robot.limit_upper[j]
+        open_ = (limit > 0) & jnp.isfinite(limit)
+        across = jnp.where(open_, 0.5 * press / jnp.tan(jnp.where(open_, limit, 1.0) / 2), 0)
+        place = jnp.arange(len(moving.own))
+        diagonal = diagonal + jnp.where((place == first + 1) | (place == first + 2), across, 0)
+    if box.moves is not None:
+        diagonal = jnp.where(box.moves, diagonal, 0)
+    return jnp.diag(diagonal)
+
+
+def bounds_of(robot: Robot, moving: Coordinates) -> tuple[jax.Array, jax.Array]:
+    """Where the bounds of each coordinate are (n,): of a ball's first one, at its total angle."""
+    lower, upper = tangent_bounds(robot)
+    for j in moving.balls:
+        at = jnp.arange(robot.nv) == robot.topology.joints[j].v_index
+        upper = jnp.where(at, robot.limit_upper[j], upper)
+    return arrange(lower, moving.own), arrange(upper, moving.own)
+
+
+def _turn(moving: Coordinates, columns: jax.Array, axes: tuple[jax.Array, ...]) -> jax.Array:
+    if not axes:
+        return columns
+    parts, end = [], 0
+    for j, basis in zip(moving.balls, axes, strict=True):
+        start = moving.topology.joints[j].v_index
+        parts += [columns[..., end:start], columns[..., start : start + 3] @ basis]
+        end = start + 3
+    parts.append(columns[..., end:])
+    return jnp.concatenate(parts, axis=-1)
+
+
+def coordinate_range(robot: Robot, moving: Coordinates) -> jax.Array:
+    """Width of the limits behind each coordinate (n,) [rad or m], infinite without limits."""
+    lower, upper = tangent_bounds(robot)
+    width = upper - lower
+    for j in moving.balls:
+        start = robot.topology.joints[j].v_index
+        inside = (jnp.arange(robot.nv) >= start) & (jnp.arange(robot.nv) < start + 3)
+        width = jnp.where(inside, 2 * robot.limit_upper[j], width)
+    return arrange(width, moving.own)

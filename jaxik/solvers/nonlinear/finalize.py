@@ -1,0 +1,69 @@
+"""What `solve` and `search` return of an element: its configuration, its status and what its tasks report."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core.status import Derivative, Status
+from jaxik.core.trees import part_units
+from jaxik.kinematics.reduced import carried
+from jaxik.results.solution import Solution
+from jaxik.results.trace import trace_of
+from jaxik.solvers.nonlinear.formulation import evaluate, has_tolerances, held_by, met, rows, wanted_of
+from jaxik.solvers.nonlinear.phases import Context, Result
+
+# How far constraints may be off [m or rad], in float32 and float64.
+FEASIBLE = (1e-5, 1e-9)
+
+
+class Found(NamedTuple):
+    """A solution, the cost () of its highest level, and what a search wants to be small ()."""
+
+    solution: Solution
+    first_cost: jax.Array
+    merit: jax.Array
+
+
+def finalize(context: Context, result: Result, record: jax.Array | None) -> Found:
+    """The solution after the last phase, with its status."""
+    prepared, residuals = context.prepared, result.errors
+    problem, held = prepared.problem, held_by(prepared.problem)
+    every = wanted_of(problem)
+    cost, first_cost, settled = result.cost, result.cost, result.stationary
+    if has_tolerances(problem, every):
+        settled = settled | result.met
+    if len(prepared.levels) > 1:
+        kin = evaluate(prepared, result.q)
+        cost, first_cost = (
+            jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(rows(prepared, kin, names).residual ** 2), cost)
+            for names in (every, prepared.levels[0])
+        )
+    status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
+    status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
+    if held:
+        lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
+        status = jnp.where(met(prepared, residuals, held), status, lost)
+    if prepared.moving.couplings:
+        # No place of the leaders leaves all followers inside their limits.
+        off = jnp.max(jnp.abs(carried(prepared.robot, prepared.moving, result.q) - result.q))
+        status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
+    status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
+    residuals = {name: value for name, value in residuals.items() if name not in prepared.slack}
+    q = result.q[: problem.robot.nq]
+    # A joint limit that is NaN is nowhere to move a start to.
+    q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
+    solution = Solution(
+        q=q,
+        status=status.astype(jnp.int32),
+        residuals=residuals,
+        iterations=result.iterations + result.spent.steps,
+        starts=jnp.maximum(result.spent.starts, 1),
+        cost=cost,
+        stationarity=result.size,
+        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
+        trace=None if record is None else trace_of(record),
+        topology=problem.robot.topology,
+        residual_units=part_units(problem.tasks, residuals),
+    )
+    return Found(solution, first_cost, cost)

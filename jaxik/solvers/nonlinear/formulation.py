@@ -1,0 +1,249 @@
+"""A problem at one configuration: what its tasks see there, stacked and weighted once."""
+
+import dataclasses
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics, forward
+from jaxik.kinematics.link_constants import Segments
+from jaxik.kinematics.manifold import arrived, clamp, integrate
+from jaxik.kinematics.reduced import Coordinates, coordinates, follow, narrowed
+from jaxik.problem.problem import Level, Problem, constants_of, levels, limited
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.box import Box, from_box
+from jaxik.solvers.nonlinear.hard_constraint import Held
+from jaxik.solvers.nonlinear.slack_variables import with_slack
+from jaxik.tasks.base import Task, second_derivative
+from jaxik.tasks.dependencies import dofs_read
+from jaxik.tasks.grouping import Group, groups, of_each, side_by_side
+from jaxik.tasks.weights import pairs, row_weights, weighted_rows
+
+
+@pytree
+class Prepared:
+    """A problem of one element with what does not change while it is solved.
+
+    Attributes:
+      robot: with the problem's limits, of leaders drawn in so that their followers keep theirs.
+      constants: of the kinematics that the tasks look at.
+      moving: the degrees of freedom that they depend on, static.
+
+    Behind the robot's own coordinates come those of `slack`, which tasks do not see.
+    """
+
+    problem: Problem = leaf()
+    robot: Robot = leaf()
+    constants: Segments = leaf()
+    moving: Coordinates = static()
+
+    @property
+    def slack(self) -> tuple[str, ...]:
+        """Names of the tasks whose residuals are what a coordinate behind the robot's own says, not zero."""
+        return one_sided(self.problem)
+
+    @property
+    def dof_mask(self) -> jax.Array | None:
+        """The problem's (n,), in which slacks move."""
+        mask = self.problem.dof_mask
+        return mask if mask is None else jnp.concatenate([mask, jnp.ones(len(self.slack), bool)])
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """Names of the tasks of each priority, the highest first."""
+        return levels(self.problem)
+
+
+def held_by(problem: Problem) -> Level:
+    """Names of what comes before all tasks."""
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, Held))
+
+
+def wanted_of(problem: Problem) -> Level:
+    """Names of the tasks, of all priorities, that a problem was given."""
+    return tuple(name for name, task in problem.tasks.items() if not isinstance(task, Held))
+
+
+def one_sided(problem: Problem) -> tuple[str, ...]:
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, Held) and task.one_sided)
+
+
+def prepare(problem: Problem) -> Prepared:
+    """Apply the limits and compute the constants of the kinematics."""
+    robot = problem.robot
+    constants = constants_of(robot, problem.tasks.values())
+    slack = one_sided(problem)
+    limits = with_slack(limited(problem), len(slack))
+    used = _used(problem, constants) | set(range(robot.nv, limits.nv))
+    moving = coordinates(limits.topology, used, hold_couplings=problem.constraints is None)
+    return Prepared(problem, narrowed(limits, moving), constants, moving)
+
+
+def _used(problem: Problem, constants: Segments) -> set[int]:
+    """The degrees of freedom that some task depends on: those it reads, and those that move what it looks at."""
+    robot = problem.robot
+    used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
+
+    def look() -> None:
+        kin = forward(constants, robot.q_home)
+        used.update(*(dofs_read(task, robot, kin) for task in problem.tasks.values()))
+
+    jax.eval_shape(look)
+    return used
+
+
+def reached(prepared: Prepared, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:
+    """The configuration (nq,) that a displacement of the box's coordinates leads to, inside the limits."""
+    robot, moving = prepared.robot, prepared.moving
+    tangent = from_box(moving, limits, displacement)
+    return follow(robot, moving, arrived(robot, q, integrate(robot.topology, q, tangent)))
+
+
+def placed(prepared: Prepared, q: jax.Array) -> jax.Array:
+    """A configuration (nq,) moved inside the limits, joints that a coupling drives to where it has them; its slacks."""
+    slacks = jnp.zeros(len(prepared.slack), q.dtype)
+    q = follow(prepared.robot, prepared.moving, clamp(prepared.robot, jnp.concatenate([q, slacks])))
+    if not prepared.slack:
+        return q
+    seen = distances(prepared, evaluate(prepared, q))
+    return jnp.concatenate([q[: -len(prepared.slack)], jnp.maximum(seen, 0)])
+
+
+class Rows(NamedTuple):
+    """The tasks of a level at one configuration, stacked and weighted: 1/2 |residual|^2 is the objective.
+
+    Attributes:
+      residual (m,), jacobian (m, nv): weighted with the costs.
+    """
+
+    residual: jax.Array
+    jacobian: jax.Array
+
+
+def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
+    """One forward kinematics for all tasks and limits."""
+    return dataclasses.replace(forward(prepared.constants, q[: prepared.problem.robot.nq]), q=q)
+
+
+def _own(prepared: Prepared, kin: Kinematics) -> Kinematics:
+    """What tasks see: the configuration without slacks."""
+    return dataclasses.replace(kin, q=kin.q[: prepared.problem.robot.nq]) if prepared.slack else kin
+
+
+def _groups(prepared: Prepared, level: Level) -> list[Group]:
+    return groups({name: prepared.problem.tasks[name] for name in level})
+
+
+def rows(prepared: Prepared, kin: Kinematics, level: Level) -> Rows:
+    """Stack and weight the tasks of a level at one evaluated configuration."""
+    robot = prepared.problem.robot
+
+    def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
+        return weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
+
+    own = _own(prepared, kin)
+    parts = [side_by_side(of_task, group, own) for group in _groups(prepared, level)]
+    residual = jnp.concatenate([jnp.ravel(residual) for residual, _ in parts])
+    jacobian = jnp.concatenate([jacobian.reshape(-1, robot.nv) for _, jacobian in parts])
+    if prepared.slack:
+        ends = {group.names: jnp.size(part[0]) for group, part in zip(_groups(prepared, level), parts, strict=True)}
+        minus = _minus_slack(prepared, ends, residual.dtype)
+        residual = residual + minus @ kin.q[robot.nq :]
+        jacobian = jnp.concatenate([jacobian, minus], axis=1)
+    return Rows(residual, jacobian)
+
+
+def _minus_slack(prepared: Prepared, sizes: dict[Level, int], dtype: Any) -> jax.Array:
+    """How the weighted rows of groups, with so many rows each, change with the slacks (m, k)."""
+    blocks = []
+    for names, size in sizes.items():
+        block = jnp.zeros((size, len(prepared.slack)), dtype)
+        if names[0] in prepared.slack:
+            task, place = prepared.problem.tasks[names[0]], prepared.slack.index(names[0])
+            weight = jnp.reshape(jnp.asarray(task.weights(), dtype), ())
+            block = -weight * jnp.eye(1, len(prepared.slack), place, dtype=dtype)
+        blocks.append(block)
+    return jnp.concatenate(blocks)
+
+
+class Bowl(NamedTuple):
+    """The objective of a level at one configuration to second order.
+
+    Attributes:
+      cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`.
+    """
+
+    cost: jax.Array
+    gradient: jax.Array
+    hessian: jax.Array
+
+
+def bowl(prepared: Prepared, kin: Kinematics, level: Level) -> Bowl:
+    """Expand the objective of a level to second order at one evaluated configuration."""
+    model = rows(prepared, kin, level)
+    hessian = model.jacobian.T @ model.jacobian + curvature(prepared, kin, level, model.residual)
+    return Bowl(0.5 * jnp.sum(model.residual * model.residual), model.residual @ model.jacobian, hessian)
+
+
+def curvature(prepared: Prepared, kin: Kinematics, level: Level, pull: jax.Array) -> jax.Array:
+    """Second derivative (nv, nv) of pull . residual along `integrate`, of a level's weighted residual (m,)."""
+    robot = prepared.problem.robot
+    kin, slacks = _own(prepared, kin), len(prepared.slack)
+    total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
+
+    def of_task(task: Task, kin: Kinematics, pull: jax.Array) -> jax.Array:
+        weights, structure = jax.tree.flatten(row_weights(task, task.residual(robot, kin)))
+        ends = list(itertools.accumulate((w.size for w in weights), initial=0))
+        parts = [w * pull[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)]
+        return second_derivative(task, robot, kin, jax.tree.unflatten(structure, parts))
+
+    for group in _groups(prepared, level):
+        first, count = group.tasks[0], len(group.tasks)
+        residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
+        size = sum(x.size for x in jax.tree.leaves(residual))
+        own = pull[start : start + count * size].reshape(count, size)
+        total = total + jnp.sum(side_by_side(of_task, group, kin, own), axis=0)
+        start += count * size
+    return jnp.pad(total, (0, slacks)) if slacks else total
+
+
+def met(prepared: Prepared, errors: dict[str, Any], level: Level) -> jax.Array:
+    """Whether every task of a level that has a tolerance meets it, given what each reports."""
+    tasks = prepared.problem.tasks
+    return jnp.all(jnp.stack([_met(tasks[n], row_weights(tasks[n], errors[n]), errors[n]) for n in level]))
+
+
+def _met(task: Task, weights: Any, error: Any) -> jax.Array:
+    """Whether the norm of each part of the error, over rows that have a weight, is within its tolerance."""
+    tolerances = task.tolerances()
+    met = jnp.asarray(True)
+    if tolerances is None:
+        return met
+    if jax.tree.structure(tolerances) != jax.tree.structure(error):
+        tolerances = jax.tree.map(lambda _: tolerances, error)
+    for tolerance, (w, e) in zip(jax.tree.leaves(tolerances), pairs(weights, error), strict=True):
+        square = jnp.sum(jnp.where(w != 0, e * e, 0))
+        met = met & (square <= tolerance * tolerance)
+    return met
+
+
+def errors(prepared: Prepared, kin: Kinematics) -> dict[str, Any]:
+    """What each task reports at one evaluated configuration."""
+    robot, tasks = prepared.problem.robot, prepared.problem.tasks
+    kin = _own(prepared, kin)
+    found = of_each(lambda task, kin: task.error(robot, kin), tasks, kin)
+    return {name: jnp.minimum(found[name], 0) if name in prepared.slack else found[name] for name in tasks}
+
+
+def distances(prepared: Prepared, kin: Kinematics) -> jax.Array:
+    """The residuals (k,) of the tasks that have a slack."""
+    robot, tasks, own = prepared.problem.robot, prepared.problem.tasks, _own(prepared, kin)
+    return jnp.stack([jnp.ravel(tasks[name].residual(robot, own))[0] for name in prepared.slack])
+
+
+def has_tolerances(problem: Problem, level: Level) -> bool:
+    """Whether every task of a level has a tolerance, so that it ends when they are met."""
+    return all(problem.tasks[name].tolerances() is not None for name in level)

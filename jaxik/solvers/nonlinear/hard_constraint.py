@@ -1,0 +1,81 @@
+"""A task as a constraint of `solve`: what it wants comes before all tasks."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.problem.problem import Problem, constraints_of, limits_of, unique_names, with_tasks
+from jaxik.robot.robot import Robot
+from jaxik.tasks.base import Task
+
+# While tasks and constraints are first approached together, weights of tasks are about 1, and constraints matter more.
+WEIGHT = 10.0
+
+
+@pytree
+class Held(Task):
+    """A task whose rows are held where their cost is not zero.
+
+    Attributes:
+      task: what is held.
+      tolerance: how far it may be off (), of each part of the residual.
+      one_sided: whether its residual () may be positive as well, as a distance may.
+    """
+
+    task: Task = leaf()
+    tolerance: Any = leaf(0)
+    one_sided: bool = static(default=False)
+    priority = -1
+
+    @property
+    def unit(self) -> Any:  # type: ignore[override]
+        return self.task.unit
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return self.task.frames
+
+    @property
+    def subtrees(self) -> tuple[int | str, ...]:
+        return self.task.subtrees
+
+    def check(self, robot: Robot) -> None:
+        self.task.check(robot)
+
+    def dofs(self, robot: Robot) -> tuple[int, ...] | None:
+        return self.task.dofs(robot)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> Any:
+        return self.task.residual(robot, kin)
+
+    def jacobian(self, robot: Robot, kin: Kinematics) -> Any:
+        return self.task.jacobian(robot, kin)
+
+    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
+        return self.task.slopes(robot, kin)
+
+    def curvature(self, robot: Robot, kin: Kinematics, pull: Any) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        return self.task.curvature(robot, kin, pull)
+
+    def error(self, robot: Robot, kin: Kinematics) -> Any:
+        """The residual itself: what is held is not the same as what the task reports."""
+        return self.task.residual(robot, kin)
+
+    def weights(self) -> Any:
+        return jax.tree.map(lambda w: jnp.where(jnp.asarray(w) != 0, WEIGHT, 0), self.task.weights())
+
+    def tolerances(self) -> Any:
+        return self.tolerance
+
+
+def with_hard_constraints(problem: Problem, tolerance: Any) -> Problem:
+    """The problem with its constraints, and the distances that its limits keep, as tasks before all others."""
+    held = {name: Held(task, tolerance) for name, task in constraints_of(problem, couplings=False).items()}
+    kept = [task for limit in limits_of(problem) for task in limit.distances()]
+    away = unique_names("limits", {str(i): task for i, task in enumerate(kept)}, {**problem.tasks, **held})
+    held |= {name: Held(task, tolerance, one_sided=True) for name, task in away.items()}
+    return with_tasks(problem, {**problem.tasks, **held}) if held else problem

@@ -1,0 +1,78 @@
+"""`solve`: from a start to a stationary point of the tasks within the limits, for any number of elements."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.broadcast import batch_shape
+from jaxik.batching.implicit_diff import run_differentiable
+from jaxik.batching.method import Method
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, core_ranks
+from jaxik.problem.arguments import cast_problem, check_problem, configuration
+from jaxik.problem.problem import Problem, check_solvable, levels, without_velocity_tasks
+from jaxik.results.solution import Solution
+from jaxik.results.trace import empty_record
+from jaxik.solvers.nonlinear.derivatives import SOLUTION
+from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
+from jaxik.solvers.nonlinear.formulation import held_by
+from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
+from jaxik.solvers.nonlinear.phases import formulate, phases, start
+from jaxik.solvers.options import SolveOptions
+
+
+def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:
+    """Solve inverse kinematics locally: bounded Levenberg-Marquardt from `q0` to a stationary point.
+
+    It ends when every task meets its tolerance, after undamped steps that polish it; where a task has no tolerance, or
+    none can be met, at stationarity. Of tasks at several priorities the highest level is solved so; each lower one then
+    to stationarity, in what the levels above leave free, whose residuals it does not change. Constraints, and limits
+    that keep a distance, come before all tasks, and hold to 1e-9 [m or rad] (float64; 1e-5 in float32): tasks and
+    constraints are approached together, then the constraints are met, and the tasks solved in what they leave free.
+    Gains, LM damping of tasks, velocity tasks and velocity limits belong to differential IK, and are ignored here.
+
+    Args:
+      problem: robot, tasks and limits; any leaf may have leading batch axes, which broadcast.
+      q0: start (*batch, nq); the robot's `q_home` by default. Starts outside the limits are moved inside, and joints
+        that a coupling drives to where it has them. What no task depends on, or `dof_mask` holds, stays there.
+        Its dtype decides in which precision everything is computed.
+      options: `SolveOptions`; all traced.
+
+    Returns:
+      A `Solution`. Failure is a status, never an exception, and `q` is never NaN; the residuals and cost of an element
+      that is NONFINITE are not finite. `solution.check()` raises on the host.
+
+    Raises:
+      JaxikError: for wrong shapes and for what `solve` cannot hold, derivatives among it; on the host, before tracing.
+    """
+    check_problem(problem)
+    check_solvable(problem)
+    problem = without_velocity_tasks(problem)
+    if options is not None and not isinstance(options, SolveOptions):
+        raise JaxikError(f"options is a jaxik.SolveOptions, not {type(options).__name__}")
+    q0 = configuration("q0", problem.robot.q_home if q0 is None else q0, problem.robot)
+    options = SolveOptions() if options is None else options
+    arguments = {"problem": problem, "q0": q0, "options": options}
+    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
+    batch_shape(arguments, {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)})
+    return _solve(problem, q0, options)
+
+
+@jax.jit
+def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
+    ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
+    batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
+    problem, options = cast_problem(problem, q0.dtype), cast(options, q0.dtype)
+    problem = with_hard_constraints(problem, jnp.asarray(FEASIBLE[q0.dtype == jnp.float64], q0.dtype))
+    method = solve_method(len(levels(problem)), bool(held_by(problem)), options.trace)
+    arguments = problem, q0, options
+    return run_differentiable(method, arguments, (core_ranks(problem), 1, ranks["options"]), SOLUTION).solution
+
+
+@functools.cache
+def solve_method(level_count: int, constrained: bool, traced_steps: int) -> Method:
+    """From a problem, a configuration (nq,) and options to what is `Found`."""
+    record = (lambda context: empty_record(traced_steps, context.q.dtype)) if traced_steps else None
+    return Method(formulate, start, phases(level_count, constrained), finalize, record)

@@ -1,0 +1,132 @@
+"""`search`: the best solution from anywhere in the joint space, for any number of elements."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.batching.broadcast import batch_shape
+from jaxik.batching.implicit_diff import run_differentiable
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, core_ranks
+from jaxik.kinematics.sampling import dimensions
+from jaxik.kinematics.topology import Topology
+from jaxik.problem.arguments import cast_problem, check_problem, configuration
+from jaxik.problem.problem import Problem, check_solvable, levels, without_velocity_tasks
+from jaxik.results.solution import Solution
+from jaxik.solvers.nonlinear.derivatives import SOLUTION
+from jaxik.solvers.nonlinear.finalize import FEASIBLE
+from jaxik.solvers.nonlinear.formulation import has_tolerances, held_by
+from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
+from jaxik.solvers.options import SearchOptions
+from jaxik.solvers.search.method import search_method
+from jaxik.solvers.search.selection import chosen, with_axis
+from jaxik.solvers.search.starts import Spread, draw_shifts
+
+# Candidates for each solution that is asked for, where the first that comes is not good enough.
+CANDIDATES = 8
+
+
+def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: SearchOptions | None = None) -> Solution:
+    """Solve inverse kinematics globally: bounded Levenberg-Marquardt from start after start until one gets there.
+
+    The user's own starts come first, or `q_home`; then a quasi-random sequence fills the joint space evenly. Attempts
+    that crawl are given up early, and elements that are solved leave at once, so that work goes to what is unsolved.
+    What got there is finished as `solve` does: polished, lower levels solved in what the higher ones leave free.
+    Where nothing gets there, the best of all attempts is brought to stationarity: STALLED, with the closest pose found,
+    or TIMEOUT where that takes more than `SolveOptions.max_steps`.
+
+    Args:
+      problem: as of `solve`.
+      key: a key of `jax.random`, from which each element draws by its place in the flattened batch; or a batch of keys
+        (*batch,), one for each element. The same key gives the same answer, whatever else is in the batch.
+      starts: configurations (*batch, k, nq) to start from before all others, best guess first; or (nq,), one for all.
+        Their dtype decides in which precision everything is computed; by default it is that of the robot's `q_home`.
+        Joints that no task depends on, or that `dof_mask` holds, stay where the first start has them.
+      options: `SearchOptions`.
+
+    Returns:
+      A `Solution`; `iterations` and `starts` say what each element took. Where several solutions are asked for, there
+      is an axis for them behind the batch, best first; where fewer are found, the rest are not CONVERGED.
+
+    Raises:
+      JaxikError: for wrong shapes, keys and for what `solve` cannot hold; on the host, before tracing.
+    """
+    check_problem(problem)
+    check_solvable(problem)
+    problem = without_velocity_tasks(problem)
+    if options is not None and not isinstance(options, SearchOptions):
+        raise JaxikError(f"options is a jaxik.SearchOptions, not {type(options).__name__}")
+    options = SearchOptions() if options is None else options
+    starts = configuration("starts", problem.robot.q_home if starts is None else starts, problem.robot)
+    starts = starts[None] if starts.ndim == 1 else starts
+    if starts.shape[-2] == 0:
+        raise JaxikError("starts has shape (*batch, k, nq) with k >= 1; leave it out to start from q_home")
+    reference = starts[..., 0, :] if options.reference is None else options.reference
+    reference = configuration("reference", reference, problem.robot)
+    arguments = problem, _typed(key), starts, dataclasses.replace(options, reference=reference)
+    batch_shape(*_named(*arguments))  # out here: `jit` adds lines of its own to errors that are raised inside
+    return _search(*arguments)
+
+
+def _named(problem: Problem, key: jax.Array, starts: jax.Array, options: SearchOptions) -> tuple[Any, Any]:
+    """Arguments by the names that errors give them, and their core ranks."""
+    arguments = {"problem": problem, "key": key, "starts": starts, "options": options}
+    return arguments, {"problem": core_ranks(problem), "key": 0, "starts": 2, "options": core_ranks(options)}
+
+
+def _typed(key: Any) -> jax.Array:
+    """A typed key of `jax.random`, or a batch of them."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key)[-1:] == (2,):
+        return jax.random.wrap_key_data(jnp.asarray(key))
+    raise JaxikError(f"key is a key of jax.random, jax.random.key(0), or a batch of them; not {key!r}")
+
+
+@jax.jit
+def _search(problem: Problem, key: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
+    shape = batch_shape(*_named(problem, key, starts, options))
+    problem, options = cast_problem(problem, starts.dtype), cast(options, starts.dtype)
+    problem = with_hard_constraints(problem, jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype))
+    candidates = _candidates(problem, options)
+    place = jnp.arange(candidates, dtype=jnp.int32)
+    spread = Spread(
+        own=starts,
+        reference=options.reference,
+        shift=_shifts(key, shape, problem.robot.topology),
+        first=jnp.zeros((), jnp.int32),
+        stride=jnp.asarray(candidates, jnp.int32),
+        count=options.max_starts,
+        box=options.box,
+        steps=options.start_steps,
+    )
+    arguments = problem, starts[..., 0, :], options.solve, spread
+    ranks = core_ranks(problem), 1, core_ranks(options.solve), core_ranks(spread)
+    method = search_method(len(levels(problem)), bool(held_by(problem)), options.prefer)
+    if candidates == 1:
+        return run_differentiable(method, arguments, ranks, SOLUTION).solution
+    *rest, spread = with_axis(arguments, ranks)
+    shared = jnp.maximum(-(-(spread.count - place) // candidates), 1)
+    spread = dataclasses.replace(spread, first=place, count=shared)
+    return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION), options)
+
+
+def _shifts(key: jax.Array, shape: tuple[int, ...], topology: Topology) -> jax.Array:
+    """A shift (*batch, d) for each element: from its own key, or from its place in the batch."""
+    keys = key
+    if not key.ndim:
+        keys = jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(math.prod(shape))).reshape(shape)
+    return draw_shifts(keys.reshape(-1), topology).reshape(*keys.shape, dimensions(topology))
+
+
+def _candidates(problem: Problem, options: SearchOptions) -> int:
+    if options.candidates is not None:
+        return options.candidates
+    first_will_do = options.solutions == 1 and options.prefer == "cost"
+    if first_will_do and has_tolerances(problem, levels(problem)[0]):
+        return 1
+    return CANDIDATES * options.solutions

@@ -1,0 +1,69 @@
+"""Rows of a pose: three of position, three of orientation, of which either may not exist. Shared by pose tasks."""
+
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import set_fields
+from jaxik.numerics.lie import Transform
+from jaxik.tasks import arguments
+
+POSE_UNITS = {"position": "m", "orientation": "rad"}
+
+
+class PoseTask(Protocol):
+    """The fields of a pose task."""
+
+    @property
+    def target(self) -> jaxlie.SE3: ...
+    @property
+    def position_cost(self) -> Any: ...
+    @property
+    def orientation_cost(self) -> Any: ...
+    @property
+    def position_tolerance(self) -> Any: ...
+    @property
+    def orientation_tolerance(self) -> Any: ...
+    @property
+    def mask(self) -> Any: ...
+
+
+def set_pose_fields(task: PoseTask) -> None:
+    """Check and set the fields of a pose task."""
+    if task.position_cost is None and task.orientation_cost is None:
+        raise JaxikError("position_cost and orientation_cost are both None: the task has no rows")
+    costs = {"position_cost": task.position_cost, "orientation_cost": task.orientation_cost}
+    set_fields(
+        task,
+        target=arguments.pose(task.target, task.orientation_cost is None),
+        **{name: None if cost is None else arguments.cost(name, cost, 3) for name, cost in costs.items()},
+        position_tolerance=validation.number("position_tolerance", task.position_tolerance),
+        orientation_tolerance=validation.number("orientation_tolerance", task.orientation_tolerance),
+        mask=arguments.mask(task.mask),
+    )
+
+
+def pose_weights(task: PoseTask) -> dict[str, jax.Array]:
+    costs = {"position": task.position_cost, "orientation": task.orientation_cost}
+    rows = {"position": slice(0, 3), "orientation": slice(3, 6)}
+    return {
+        name: jnp.broadcast_to(cost, (3,)) * (1.0 if task.mask is None else task.mask[rows[name]])
+        for name, cost in costs.items()
+        if cost is not None
+    }
+
+
+def pose_tolerances(task: PoseTask) -> dict[str, jax.Array]:
+    tolerances = {"position": task.position_tolerance, "orientation": task.orientation_tolerance}
+    costs = {"position": task.position_cost, "orientation": task.orientation_cost}
+    return {name: value for name, value in tolerances.items() if costs[name] is not None}
+
+
+def seen_from(pose: Transform, goal: Transform) -> Transform:
+    """The goal in the axes of `pose`."""
+    back = pose.rotation.T
+    return Transform(back @ goal.rotation, back @ (goal.position - pose.position))
