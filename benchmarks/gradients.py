@@ -41,7 +41,7 @@ def run() -> dict[str, Any]:
         if rest is not None:
             tasks["rest"] = jaxik.PostureTask(rest, cost=0.1)
         solution = jaxik.solve(jaxik.Problem(robot, tasks), middle)
-        return jnp.sum(weights * solution.q), solution.derivative
+        return jnp.sum(weights * solution.q), solution.derivative_status
 
     def unrolled(targets: Any) -> jax.Array:
         return jnp.sum(weights * _unrolled(robot, tip, targets, middle))
@@ -68,7 +68,7 @@ def run() -> dict[str, Any]:
         results[name] = _compared(programs)
         kinds = jax.jit(by_target)(targets)[0][1]
         results[name]["derivatives"] = {
-            kind.name: int(jnp.sum(kinds == kind)) for kind in jaxik.Derivative if jnp.any(kinds == kind)
+            kind.name: int(jnp.sum(kinds == kind)) for kind in jaxik.DerivativeStatus if jnp.any(kinds == kind)
         }
     differences = {"unrolled value": (unrolled, targets), "unrolled": (jax.value_and_grad(unrolled), targets)}
     results["unrolled"] = _compared(differences)

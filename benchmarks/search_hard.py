@@ -31,7 +31,7 @@ def measured() -> dict[str, Any]:
     search, _ = compiled(program(robot, ("tcp",)), targets, starts(MAX_STARTS))
     solution = search(targets, starts(MAX_STARTS))
     verdict = judged(model, solution.q, plain(targets))
-    good, status, attempts = verified(verdict), np.asarray(solution.status), np.asarray(solution.starts)
+    good, status, attempts = verified(verdict), np.asarray(solution.status), np.asarray(solution.num_starts)
     table, first = {}, 0
     for kind, wanted in kinds.items():
         own = slice(first, first + len(wanted))

@@ -51,7 +51,7 @@ def quality(solution: jaxik.Solution, verdict: Verdict) -> dict[str, Any]:
     good, status = verified(verdict), np.asarray(solution.status)
     margin = POSITION + ROUNDING, ORIENTATION + ROUNDING
     claimed = status == jaxik.Status.CONVERGED
-    iterations, attempts = np.asarray(solution.iterations), np.asarray(solution.starts)
+    iterations, attempts = np.asarray(solution.iterations), np.asarray(solution.num_starts)
     return {
         "targets": len(status),
         "success": round(float(good.mean()), 5),

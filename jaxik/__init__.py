@@ -1,9 +1,9 @@
 """Differentiable, batched inverse kinematics on MuJoCo models, in JAX."""
 
-from jaxik.batching.devices import keep_compiled, use_all_cores
+from jaxik.batching.devices import enable_compilation_cache, use_all_cores
 from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
 from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import Derivative, Status
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.version import __version__ as __version__
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.motion import Motion
@@ -55,7 +55,7 @@ __all__ = [
     "ComTask",
     "ConfigurationLimit",
     "DampingTask",
-    "Derivative",
+    "DerivativeStatus",
     "EqualityConstraintTask",
     "Frame",
     "FrameTask",
@@ -94,7 +94,7 @@ __all__ = [
     "VelocityLimit",
     "VelocityTask",
     "bundled_robots",
-    "keep_compiled",
+    "enable_compilation_cache",
     "leaf",
     "linearize",
     "load",

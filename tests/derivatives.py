@@ -10,7 +10,7 @@ import numpy as np
 import own_tasks
 
 import jaxik
-from jaxik import Derivative, FrameTask, PostureTask, Problem, SearchOptions, SolveOptions
+from jaxik import DerivativeStatus, FrameTask, PostureTask, Problem, SearchOptions, SolveOptions
 from jaxik.robot.robot import Robot
 
 QUICK = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
@@ -117,7 +117,7 @@ def check_solve(case: Case) -> None:
         for d in (-1, 1)
     ]
     assert np.sum(~np.all(held, axis=0)) >= case.at_bounds
-    assert (found.solution.derivative == Derivative.EXACT).all(), found.solution.derivative
+    assert (found.solution.derivative_status == DerivativeStatus.EXACT).all(), found.solution.derivative_status
     paths = jax.tree_util.tree_leaves_with_path(found.forward)
     for (path, moved), wanted in zip(paths, jax.tree.leaves(found.differences), strict=True):
         largest = max(np.abs(wanted).max(), 0.1)
@@ -128,9 +128,9 @@ def check_solve(case: Case) -> None:
 def check_step(stepped: Callable[[Any], jaxik.StepResult], arguments: Any) -> jaxik.StepResult:
     """Compare the derivatives of a step with differences of stepping again."""
     found = differentiated(
-        stepped, lambda s: (s.velocity, s.q, s.residuals, s.slack, s.qp.x, s.qp.objective), arguments, 0.01
+        stepped, lambda s: (s.velocity, s.q, s.residuals, s.limit_margins, s.qp.x, s.qp.objective), arguments, 0.01
     )
-    assert (found.solution.derivative == Derivative.EXACT).all(), found.solution.derivative
+    assert (found.solution.derivative_status == DerivativeStatus.EXACT).all(), found.solution.derivative_status
     for (path, moved), wanted in zip(
         jax.tree_util.tree_leaves_with_path(found.forward), jax.tree.leaves(found.differences), strict=True
     ):
@@ -161,7 +161,7 @@ def places(dtype: Any = np.float64) -> tuple[jax.Array, jax.Array]:
 
 
 def _search(problem: Problem) -> jaxik.Solution:
-    return jaxik.search(problem, jax.random.key(0), options=SearchOptions(max_starts=8, candidates=1))
+    return jaxik.search(problem, jax.random.key(0), options=SearchOptions(max_starts=8, num_candidates=1))
 
 
 # What there are derivatives of: from a problem to a result.

@@ -48,7 +48,7 @@ def finite_rows(robot: Robot, limits: Sequence[Limit], qs: np.ndarray, previous:
     @jax.vmap
     def all_of(q: jax.Array, previous: jax.Array) -> Any:
         kin, motion = robot.kinematics(q), jaxik.Motion(DT, previous)
-        return [(limit.bounds(robot, kin, motion), limit.rows(robot, kin, motion)) for limit in limits]
+        return [(limit.bounds(robot, kin, motion), limit.inequalities(robot, kin, motion)) for limit in limits]
 
     previous = np.zeros((len(qs), robot.nv)) if previous is None else previous
     stacked = jax.device_get(all_of(qs, previous))

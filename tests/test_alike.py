@@ -13,7 +13,7 @@ import jaxik
 from jaxik import AxisAlignTask, ComTask, FrameTask, LookAtTask, PostureTask, Problem, RelativeFrameTask
 from jaxik.kinematics.forward import Kinematics
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import curvature, errors, evaluate, prepare, rows
+from jaxik.solvers.nonlinear.formulation import curvature, errors, evaluate, formulation, rows
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import groups
 
@@ -61,12 +61,12 @@ def test_side_by_side_is_one_by_one() -> None:
 
     @jax.jit
     def evaluated(q: jax.Array, given: dict[str, Task]) -> Any:
-        together = prepare(Problem(robot, given))
+        together = formulation(Problem(robot, given))
         kin, (level,) = evaluate(together, q), together.levels
         model = rows(together, kin, level)
         alone = {}
         for name, task in given.items():
-            one = prepare(Problem(robot, {name: task}))
+            one = formulation(Problem(robot, {name: task}))
             there = evaluate(one, q)
             own = rows(one, there, (name,))
             alone[name] = own, curvature(one, there, (name,), own.residual), errors(one, there)[name]
@@ -97,5 +97,5 @@ def test_own_tasks_are_not_grouped() -> None:
     own = jaxik.pytree(Offset)
     pair: dict[str, Task] = {"a": own(tip, jaxlie.SE3.identity()), "b": own(other, jaxlie.SE3.identity())}
     assert len(groups(pair)) == 2
-    prepared = prepare(Problem(robot, pair))
+    prepared = formulation(Problem(robot, pair))
     assert rows(prepared, evaluate(prepared, robot.q_home), prepared.levels[0]).residual.shape == (12,)

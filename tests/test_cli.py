@@ -127,8 +127,8 @@ def test_a_search_finds_what_the_start_does_not_lead_to_in_chunks_of_any_size(ja
     for name, size, search in (("alone", "8", False), ("whole", "8", True), ("parts", "3", {"max_starts": 128})):
         assert jaxik_run(stuck | {"search": search, "output": f"{name}.npz"}, "--chunk", size, "-q").code == 0
     alone, whole, parts = (jaxik.load(folder / f"{name}.npz") for name in ("alone", "whole", "parts"))
-    assert alone.converged.sum() < 8 and whole.converged.all() and whole.starts.max() > 1
-    np.testing.assert_array_equal(parts.starts, whole.starts)
+    assert alone.converged.sum() < 8 and whole.converged.all() and whole.num_starts.max() > 1
+    np.testing.assert_array_equal(parts.num_starts, whole.num_starts)
     np.testing.assert_allclose(parts.q, whole.q, atol=1e-5)
 
 

@@ -159,9 +159,12 @@ WRONG: list[tuple[Any, str]] = [
     ({"options": {"max_step": 3}}, "c.yaml: options: unknown key 'max_step'; did you mean 'max_steps'?"),
     ({"options": {"max_steps": 2.5}}, "c.yaml: options.max_steps: is a whole number from 1 on, not 2.5"),
     ({"search": 3}, "c.yaml: search: is a mapping (key: value), not 3"),
-    ({"search": {"starts": 3}}, "c.yaml: search: unknown key 'starts'; did you mean 'max_starts' or 'start_steps'?"),
+    (
+        {"search": {"starts": 3}},
+        "c.yaml: search: unknown key 'starts'; did you mean 'max_starts' or 'max_steps_per_start'?",
+    ),
     ({"search": {"max_starts": 0}}, "c.yaml: search.max_starts: is a whole number from 1 on, not 0"),
-    ({"search": {"prefer": "best"}}, "c.yaml: search.prefer: is one of cost, reference, limits, not 'best'"),
+    ({"search": {"rank_by": "best"}}, "c.yaml: search.rank_by: is one of cost, reference, limits, not 'best'"),
     ({"options": {"initial_damping": -1}}, "c.yaml: options.initial_damping: is finite and not negative, not -1.0"),
     # outputs
     ({"output": "o.txt"}, "output *o.txt: is an .npz file, not .txt"),

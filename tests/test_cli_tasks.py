@@ -505,7 +505,7 @@ def errors_at_start(problem: jaxik.Problem, q0: jax.Array, options: Any, keys: N
     robot, tasks = problem.robot, problem.tasks
     frames = tuple(dict.fromkeys(frame for task in tasks.values() for frame in task.frames))
     kin = robot.kinematics(q0[0], frames, tuple(root for task in tasks.values() for root in task.subtrees))
-    residuals = jax.tree.map(lambda x: x[None], {name: task.error(robot, kin) for name, task in tasks.items()})
+    residuals = jax.tree.map(lambda x: x[None], {name: task.report(robot, kin) for name, task in tasks.items()})
     zero, whole = jnp.zeros(1, q0.dtype), jnp.zeros(1, jnp.int32)
     units = part_units(tasks, residuals)
     return jaxik.Solution(q0, whole, residuals, whole, whole, zero, zero, topology=robot.topology, residual_units=units)

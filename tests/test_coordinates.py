@@ -12,7 +12,7 @@ import pytest
 
 import jaxik
 from jaxik import FrameTask, JaxikError, Problem, solve
-from jaxik.kinematics.reduced import coordinates, follow, narrowed, slopes
+from jaxik.kinematics.reduced import apply_couplings_clipped, coordinates, slopes, tighten_leader_limits
 from jaxik.robot.robot import Robot
 
 # `b` follows `a`, `d` follows `b` by a bent polynomial, `e` follows `c` and carries nothing that is looked at; `z`
@@ -23,8 +23,8 @@ ARM = """
   <body><joint name="a" axis="0 0 1" range="-2 2"/><geom size=".01"/>
     <body pos=".3 0 0"><joint name="b" axis="0 0 1" range="-1 1"/><geom size=".01"/>
       <body pos=".3 0 0"><joint name="c" axis="0 1 0" range="-2 2"/><geom size=".01"/>
-        <body pos=".2 0 0"><joint name="d" axis="1 0 0" range="-.6 .9" ref=".1"/><geom size=".01"/><site name="tip" pos=".2 .1 0"/>
-          <body pos=".1 0 0"><joint name="e" axis="0 0 1" range="-1.5 3"/><geom size=".01"/></body>
+        <body pos=".2 0 0"><joint name="d" axis="1 0 0" range="-.6 .9" ref=".1"/><geom size=".01"/><site name="tip"
+          pos=".2 .1 0"/> <body pos=".1 0 0"><joint name="e" axis="0 0 1" range="-1.5 3"/><geom size=".01"/></body>
         </body></body></body></body>
   <body pos="0 0 1"><joint name="z" axis="0 0 1"/><geom size=".01"/></body>
 </worldbody>
@@ -32,7 +32,7 @@ ARM = """
   <joint joint1="d" joint2="b" polycoef="0 -0.5 0.2 0 0"/>
   <joint joint1="b" joint2="a" polycoef="0.05 0.7 0 0 0"/>
   <joint joint1="e" joint2="c" polycoef="0 1 0 0 0"/>
-</equality></mujoco>"""  # noqa: E501
+</equality></mujoco>"""
 COUNT = 96
 
 
@@ -55,8 +55,8 @@ def problem() -> tuple[Problem, jax.Array]:
     """Reachable targets, and starts anywhere."""
     robot = arm()
     moving = coordinates(robot.topology, set(range(robot.nv)), hold_couplings=True)
-    kept = narrowed(robot, moving)
-    q = jax.vmap(lambda q: follow(kept, moving, q))(kept.sample(jax.random.key(0), (COUNT,)))
+    kept = tighten_leader_limits(robot, moving)
+    q = jax.vmap(lambda q: apply_couplings_clipped(kept, moving, q))(kept.sample(jax.random.key(0), (COUNT,)))
     task = FrameTask(robot.frame("tip"), robot.frame_pose(q, "tip"))
     return Problem(robot, {"tip": task}), robot.sample(jax.random.key(1), (COUNT,))
 
@@ -77,9 +77,11 @@ def test_coordinates_are_of_leaders_and_of_what_is_used() -> None:
 def test_followers_and_their_slopes_are_those_of_the_polynomials() -> None:
     robot = arm()
     moving = coordinates(robot.topology, range(6), hold_couplings=True)
-    kept = narrowed(robot, moving)
+    kept = tighten_leader_limits(robot, moving)
     q = kept.sample(jax.random.key(3), (COUNT,))
-    np.testing.assert_allclose(jax.vmap(lambda q: follow(kept, moving, q))(q), followed(q), rtol=0, atol=1e-15)
+    np.testing.assert_allclose(
+        jax.vmap(lambda q: apply_couplings_clipped(kept, moving, q))(q), followed(q), rtol=0, atol=1e-15
+    )
     q = jnp.asarray(followed(q))
     found = np.asarray(jax.vmap(lambda q: slopes(robot, moving, q))(q))[:, np.argsort(moving.couplings)]
     step = 1e-6
@@ -94,7 +96,7 @@ def test_followers_and_their_slopes_are_those_of_the_polynomials() -> None:
 def test_leaders_keep_the_limits_of_their_followers() -> None:
     robot = arm()
     moving = coordinates(robot.topology, range(6), hold_couplings=True)
-    kept = narrowed(robot, moving)
+    kept = tighten_leader_limits(robot, moving)
     for side in ("limit_lower", "limit_upper"):
         edge = followed(robot.configuration({n: getattr(kept, side)[i] for i, n in enumerate(robot.joint_names)}))
         assert (edge >= robot.limit_lower - 1e-15).all()
@@ -104,7 +106,7 @@ def test_leaders_keep_the_limits_of_their_followers() -> None:
         assert outside[[0, 1, 3]].any()
         assert outside[[2, 4]].any()
     unlimited = jaxik.load_robot(ARM.replace('range="-2 2"', "").replace('range="-1 1"', ""))
-    kept = narrowed(unlimited, coordinates(unlimited.topology, range(6), hold_couplings=True))
+    kept = tighten_leader_limits(unlimited, coordinates(unlimited.topology, range(6), hold_couplings=True))
     assert np.isfinite(kept.limit_upper).tolist() == [True, False, True, True, True, False]
 
 
@@ -139,7 +141,7 @@ def test_what_is_masked_and_what_matters_to_no_task_stays_where_it_was() -> None
 
 
 def _limits() -> tuple[Any, Any]:
-    kept = narrowed(arm(), coordinates(arm().topology, range(6), hold_couplings=True))
+    kept = tighten_leader_limits(arm(), coordinates(arm().topology, range(6), hold_couplings=True))
     return kept.limit_lower, kept.limit_upper
 
 
@@ -167,7 +169,7 @@ def test_a_coupling_that_leaves_the_limits_and_comes_back_keeps_its_leader_befor
     )
     moving = coordinates(robot.topology, range(6), hold_couplings=True)
     # 2 a - a^2 = 1/2 at a = 1 - sqrt(1/2), and again, on its way back, beyond.
-    assert float(narrowed(robot, moving).limit_upper[0]) == pytest.approx(1 - np.sqrt(0.5), abs=1e-14)
+    assert float(tighten_leader_limits(robot, moving).limit_upper[0]) == pytest.approx(1 - np.sqrt(0.5), abs=1e-14)
 
 
 def test_where_nothing_moves_the_answer_is_the_start() -> None:

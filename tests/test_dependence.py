@@ -28,7 +28,7 @@ from jaxik import (
 )
 from jaxik.kinematics.forward import Kinematics
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import prepare
+from jaxik.solvers.nonlinear.formulation import formulation
 
 # Degrees of freedom: free 0 to 5, ball 6 to 8, slide 9, hinge 10, still 11, endless 12, loose 13 to 15, lone 16.
 FREE, OTHERS, EVERY = tuple(range(6)), tuple(range(6, 17)), tuple(range(17))
@@ -64,7 +64,7 @@ class Told(Task):
 
     read: Any = jaxik.static(default=None)
 
-    def dofs(self, robot: Robot) -> Any:
+    def reads_dofs(self, robot: Robot) -> Any:
         return self.read
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
@@ -73,7 +73,7 @@ class Told(Task):
 
 @jaxik.pytree
 class Sum(JointCouplingTask):
-    """A coupling with a residual of its own, of which its parent's `dofs` knows nothing."""
+    """A coupling with a residual of its own, of which its parent's `reads_dofs` knows nothing."""
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return super().residual(robot, kin) + jnp.sum(kin.q)
@@ -83,7 +83,7 @@ class Sum(JointCouplingTask):
 class ToldSum(Sum):
     """The same; what it reads is told."""
 
-    def dofs(self, robot: Robot) -> tuple[int, ...]:
+    def reads_dofs(self, robot: Robot) -> tuple[int, ...]:
         return EVERY[3:]
 
 
@@ -127,13 +127,15 @@ MOVED: dict[str, tuple[Callable[[], dict[str, Task]], tuple[int, ...]]] = {
 def test_what_moves_is_what_the_tasks_read_and_what_moves_their_frames(case: str) -> None:
     build, own = MOVED[case]
     problem = Problem(mixed(), build(), constraints={})
-    assert jax.eval_shape(lambda: prepare(problem)).moving.own == own
+    assert jax.eval_shape(lambda: formulation(problem)).moving.own == own
 
 
 @pytest.mark.parametrize("read", [(17,), (-1,), ("lone",)], ids=str)
 def test_what_is_no_degree_of_freedom_is_refused(read: Any) -> None:
-    with pytest.raises(JaxikError, match=r"Told\.dofs\(robot\) has .*degrees of freedom are 0 to 16, robot\.v_indices"):
-        jax.eval_shape(lambda: prepare(Problem(mixed(), {"it": Told(read)}, constraints={})))
+    with pytest.raises(
+        JaxikError, match=r"Told\.reads_dofs\(robot\) has .*degrees of freedom are 0 to 16, robot\.v_indices"
+    ):
+        jax.eval_shape(lambda: formulation(Problem(mixed(), {"it": Told(read)}, constraints={})))
 
 
 def test_what_no_task_reads_stays_bitwise_as_it_was() -> None:

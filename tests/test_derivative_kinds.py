@@ -13,7 +13,7 @@ import jaxik
 from jaxik import (
     AccelerationLimit,
     ConfigurationLimit,
-    Derivative,
+    DerivativeStatus,
     FrameTask,
     PositionLimit,
     PostureTask,
@@ -44,7 +44,7 @@ def test_what_has_not_settled_has_the_derivative_of_one_step() -> None:
 
     along = jnp.ones_like(aim), jnp.asarray([[0.3, -0.2]] * 3)
     solution, moved = jax.jvp(solved, (aim, rest), along)
-    np.testing.assert_array_equal(solution.derivative, Derivative.UNSETTLED)
+    np.testing.assert_array_equal(solution.derivative_status, DerivativeStatus.NOT_STATIONARY)
     minima = []
     for q, a, r, da, dr, found in zip(solution.q, aim, rest, *along, moved.q, strict=True):
 
@@ -67,7 +67,7 @@ def test_at_a_kink_the_derivative_is_that_of_the_joints_that_may_leave_their_bou
         return jaxik.solve(Problem(PLANAR, {"rest": PostureTask(rest)}), jnp.zeros(2))
 
     solution, moved = jax.jvp(solved, (rest,), (jnp.asarray([-1.0, 2.0]),))
-    assert solution.derivative == Derivative.KINK
+    assert solution.derivative_status == DerivativeStatus.WEAKLY_ACTIVE
     np.testing.assert_allclose(moved.q, [-1, 2], atol=1e-9)
 
 
@@ -84,7 +84,7 @@ def test_what_tasks_leave_undetermined_stays(planes: bool) -> None:
         return jaxik.solve(Problem(PLANAR, {"tip": task}, limits=(ConfigurationLimit(), *plane)), q0)
 
     solution, moved = jax.jvp(solved, (jnp.asarray(1.5), jnp.asarray(9.0)), (jnp.asarray(1.0), jnp.asarray(1.0)))
-    assert solution.derivative == Derivative.UNDETERMINED
+    assert solution.derivative_status == DerivativeStatus.NON_UNIQUE
     row = PLANAR.frame_jacobian(solution.q, "tip", reference="world_aligned")[:1]
     np.testing.assert_allclose(moved.q, np.linalg.pinv(row)[:, 0], rtol=1e-6)
 
@@ -116,7 +116,7 @@ def test_a_joint_that_stops_at_its_limit_has_no_derivative_there() -> None:
         PLANAR, {"rest": PostureTask(q + 1.0)}, limits=(AccelerationLimit({"first": 2.0, "second": 2.0}),)
     )
     result, _ = jax.jvp(lambda q: jaxik.step(problem, q, 0.1), (q,), (jnp.ones(2),))
-    assert result.derivative == Derivative.KINK and "derivative KINK" in repr(result)
+    assert result.derivative_status == DerivativeStatus.WEAKLY_ACTIVE and "derivative WEAKLY_ACTIVE" in repr(result)
 
 
 def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() -> None:
@@ -135,14 +135,17 @@ def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() ->
         return jax.grad(total, (0, 1), has_aux=True)(aim, rest)
 
     (by_aim, by_rest), solution = pulled(spoilt, SolveOptions())
-    np.testing.assert_array_equal(solution.derivative, [Derivative.EXACT, Derivative.KINK, Derivative.NONE])
+    np.testing.assert_array_equal(
+        solution.derivative_status,
+        [DerivativeStatus.EXACT, DerivativeStatus.WEAKLY_ACTIVE, DerivativeStatus.UNAVAILABLE],
+    )
     assert solution.status[2] == Status.NONFINITE
     assert np.isfinite(by_aim).all() and np.isfinite(by_rest).all()
     np.testing.assert_array_equal(by_aim[2], 0)
     (well, _), _ = pulled(aim, SolveOptions())
     np.testing.assert_array_equal(by_aim[:1], well[:1])
     (early, _), solution = pulled(aim, SolveOptions(max_steps=1))
-    assert (solution.derivative[:1] == Derivative.UNSETTLED).all() and np.isfinite(early).all()
+    assert (solution.derivative_status[:1] == DerivativeStatus.NOT_STATIONARY).all() and np.isfinite(early).all()
 
 
 @pytest.mark.parametrize("priority", [0, 1])
@@ -157,8 +160,8 @@ def test_what_overflows_leaves_no_derivative_and_no_nan(priority: int) -> None:
         return jaxik.solve(Problem(PLANAR, {"rest": PostureTask(rest, cost=costs), "tip": tip}), rest)
 
     solution, moved = jax.jvp(solved, (rest,), (jnp.ones_like(rest),))
-    assert solution.derivative[0] != Derivative.NONE
-    np.testing.assert_array_equal(solution.derivative[1:], Derivative.NONE)
+    assert solution.derivative_status[0] != DerivativeStatus.UNAVAILABLE
+    np.testing.assert_array_equal(solution.derivative_status[1:], DerivativeStatus.UNAVAILABLE)
     assert np.isfinite(moved.q).all()
     np.testing.assert_array_equal(moved.q[1:], 0)
 
@@ -170,10 +173,10 @@ def test_what_all_elements_share_and_is_no_number_leaves_none_of_them_a_derivati
 
     def total(aim: jax.Array, rest: jax.Array) -> Any:
         solution = jaxik.solve(planar(aim, rest), jnp.zeros(2))
-        return jnp.sum(solution.q), solution.derivative
+        return jnp.sum(solution.q), solution.derivative_status
 
     slopes, kinds = jax.grad(total, (0, 1), has_aux=True)(aim, rest)
-    assert kinds.shape == rest.shape[:1] and (kinds == Derivative.NONE).all()
+    assert kinds.shape == rest.shape[:1] and (kinds == DerivativeStatus.UNAVAILABLE).all()
     jax.tree.map(lambda slope: np.testing.assert_array_equal(slope, 0), slopes)
 
 
@@ -214,9 +217,9 @@ def test_two_levels_out_of_reach_are_told_from_one() -> None:
             tasks[name] = FrameTask(PLANAR.frame("tip"), target, cost, None, axes="world", priority=priority)
         return jaxik.solve(Problem(PLANAR, tasks), q0)
 
-    for second, kind in ((False, Derivative.EXACT), (True, Derivative.APPROXIMATE)):
+    for second, kind in ((False, DerivativeStatus.EXACT), (True, DerivativeStatus.APPROXIMATE)):
         solution, moved = jax.jvp(lambda away, s=second: solved(away, s), (jnp.asarray(3.0),), (jnp.asarray(1.0),))
-        assert solution.derivative == kind and np.isfinite(moved.q).all()
+        assert solution.derivative_status == kind and np.isfinite(moved.q).all()
 
 
 def test_a_joint_a_rounding_from_its_bound_that_nothing_presses_is_a_kink() -> None:
@@ -231,4 +234,4 @@ def test_a_joint_a_rounding_from_its_bound_that_nothing_presses_is_a_kink() -> N
 
     solution = jax.grad(solved, has_aux=True)(aim)[1]
     assert (solution.q[:, 0] < bound).any()
-    np.testing.assert_array_equal(solution.derivative, jaxik.Derivative.KINK)
+    np.testing.assert_array_equal(solution.derivative_status, jaxik.DerivativeStatus.WEAKLY_ACTIVE)

@@ -14,7 +14,7 @@ from jaxik import JaxikError, Problem, Task
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import integrate
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import evaluate, prepare
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation
 from jaxik.tasks.base import second_derivative
 
 STEP = 1e-6
@@ -40,14 +40,14 @@ def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(name:
     tasks = {kind: bent(TASKS[kind](robot, name, there)) for kind in KINDS}
 
     def seen(step: jax.Array) -> Any:
-        kin = evaluate(prepare(Problem(robot, tasks)), integrate(robot.topology, q, step))
+        kin = evaluate(formulation(Problem(robot, tasks)), integrate(robot.topology, q, step))
         found = {}
         for kind, task in tasks.items():
             residual, jacobian = task.residual(robot, kin), task.jacobian(robot, kin)
             ones = jax.tree.map(jnp.ones_like, residual)
             summed = sum(jnp.sum(j, axis=tuple(range(j.ndim - 1))) for j in jax.tree.leaves(jacobian))
             first = {"residual": residual, "slope": summed}
-            held, step_jacobian = task.held(robot, kin)
+            held, step_jacobian = task.constraint_rows(robot, kin)
             found[kind] = first, {"residual": jacobian, "slope": second_derivative(task, robot, kin, ones)}
             found[kind] += ({"residual": held, "jacobian": step_jacobian}, task.objective(robot, kin).H)
         return found
@@ -70,6 +70,6 @@ def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(name:
 def test_a_derived_class_whose_residual_looks_at_jacobians_is_told_to_write_its_own() -> None:
     robot = robot_of("hinge")
     task = bent(TASKS["manipulability"](robot, "hinge", robot.q_home))
-    kin = evaluate(prepare(Problem(robot, {"it": task})), robot.q_home)
+    kin = evaluate(formulation(Problem(robot, {"it": task})), robot.q_home)
     with pytest.raises(JaxikError, match=r"has to define its own jacobian\(robot, kin\)"):
         task.jacobian(robot, kin)

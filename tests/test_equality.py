@@ -19,7 +19,7 @@ from second_order import second_order
 import jaxik
 from jaxik.core.errors import JaxikError, JaxikWarning, UnknownNameError
 from jaxik.robot.robot import Robot
-from jaxik.tasks.base import default_slopes
+from jaxik.tasks.base import default_partials
 
 UNOPTIMISED = {"xla_backend_optimization_level": 0}
 BATCH = 5
@@ -176,7 +176,7 @@ def test_slopes_and_second_derivatives_agree_with_automatic_ones() -> None:
 
         kin, zero = robot.kinematics(q, task.frames), jnp.zeros(robot.nv)
         # As lists: frames and "q" have no common order, which a dict's keys need.
-        slopes, default = task.slopes(robot, kin), default_slopes(task, robot, kin)
+        slopes, default = task.partials(robot, kin), default_partials(task, robot, kin)
         assert slopes.keys() == default.keys()
         pairs = [(slopes[key], default[key]) for key in slopes]
         return pairs, second_order(task, robot, kin, task.weights()), (jax.grad(cost)(zero), jax.hessian(cost)(zero))
@@ -192,7 +192,7 @@ def test_a_weld_s_rotation_rows_are_a_rotation_vector() -> None:
     robot = robot_of("every kind")
     task = jaxik.EqualityConstraintTask(robot.equalities("weld to world"))
     angle = 2.5  # MuJoCo has sin(1.25) = 0.95 there
-    q = robot.q_reference.at[3:7].set(jnp.asarray([np.cos(angle / 2), 0, np.sin(angle / 2), 0]))
+    q = robot.qpos0.at[3:7].set(jnp.asarray([np.cos(angle / 2), 0, np.sin(angle / 2), 0]))
     np.testing.assert_allclose(residual_of(task, robot, q)[3:], [0, angle, 0], atol=1e-12)
 
 
@@ -200,7 +200,7 @@ def test_constraints_that_hold_at_the_reference_are_zero_there() -> None:
     robot = robot_of("every kind")
     names = ["weld", "weld to world", "position only", "connect", "connect to world"]
     task = jaxik.EqualityConstraintTask(robot.equalities(names))
-    residual, jacobian = evaluated(task, robot, robot.q_reference[None])
+    residual, jacobian = evaluated(task, robot, robot.qpos0[None])
     np.testing.assert_allclose(residual, 0, atol=1e-12)
     assert np.isfinite(jacobian).all()
 

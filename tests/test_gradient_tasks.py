@@ -106,7 +106,7 @@ def motions() -> dict[str, Any]:
     limits = (
         ConfigurationLimit(gain=0.4),
         VelocityLimit({"hinge": 0.4, "slide": 0.3}, min_velocity={"hinge": -0.2, "slide": -0.1, "ball": -0.1}),
-        FreeJointVelocityLimit(linear=[0.1, 0.2, 0.3], angular=0.3),
+        FreeJointVelocityLimit(max_linear_velocity=[0.1, 0.2, 0.3], max_angular_velocity=0.3),
     )
     tasks = {
         "energy": KineticEnergyTask(cost=0.02),

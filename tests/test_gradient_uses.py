@@ -12,7 +12,7 @@ import pytest
 from derivatives import MODES, PLANAR, configuration, loss, places, planar
 
 import jaxik
-from jaxik import Derivative, JaxikError, Problem, SearchOptions, SolveOptions
+from jaxik import DerivativeStatus, JaxikError, Problem, SearchOptions, SolveOptions
 
 
 def test_second_derivatives_agree_with_differences_in_every_mode() -> None:
@@ -49,8 +49,8 @@ def test_all_of_a_result_is_pulled_back_and_counts_have_no_tangents() -> None:
         solution,
     )
     assert np.isfinite(pull(ones)[0]).all()
-    assert (solution.derivative == Derivative.EXACT).all()
-    assert (jaxik.solve(planar(aim, rest)).derivative == Derivative.UNASKED).all()
+    assert (solution.derivative_status == DerivativeStatus.EXACT).all()
+    assert (jaxik.solve(planar(aim, rest)).derivative_status == DerivativeStatus.NOT_COMPUTED).all()
     moved = jax.jvp(lambda aim: jaxik.solve(planar(aim, rest)), (aim,), (aim,))[1]
     assert moved.status.dtype == moved.iterations.dtype == jax.dtypes.float0
 
@@ -94,9 +94,9 @@ def test_a_program_that_is_not_finite_has_no_derivative() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("candidates", [1, 2])
-def test_a_search_has_the_derivative_of_what_it_found(candidates: int) -> None:
+def test_a_search_has_the_derivative_of_what_it_found(num_candidates: int) -> None:
     aim, rest = places()
-    key, options = jax.random.key(0), SearchOptions(max_starts=8, candidates=candidates)
+    key, options = jax.random.key(0), SearchOptions(max_starts=8, num_candidates=num_candidates)
 
     @jax.jit
     def searched(aim: Any, rest: Any, cost: Any) -> jax.Array:

@@ -416,7 +416,7 @@ def test_jacobians_are_derivatives_along_integrate() -> None:
 
 def half_turns() -> np.ndarray:
     """Every hinge at 180 degrees from its reference, every quaternion a half turn."""
-    q = np.array(small().q_reference)
+    q = np.array(small().qpos0)
     for joint in small().topology.joints:
         at = joint.q_index
         if joint.type is JointType.HINGE:
@@ -430,7 +430,7 @@ def half_turns() -> np.ndarray:
 def test_derivatives_are_finite_where_formulas_have_their_singularities(dtype: Any) -> None:
     robot = small()
     # All zeros has quaternions without direction, qpos0 has no rotation, and then there are half turns.
-    q = np.stack([np.zeros(robot.nq), robot.q_reference, half_turns()]).astype(dtype)
+    q = np.stack([np.zeros(robot.nq), robot.qpos0, half_turns()]).astype(dtype)
 
     @partial(jax.jit, compiler_options=UNOPTIMISED)
     @jax.vmap
@@ -439,7 +439,7 @@ def test_derivatives_are_finite_where_formulas_have_their_singularities(dtype: A
             jax.jacrev(lambda q: parameters(robot, q))(q),
             jax.jacfwd(lambda q: parameters(robot, q))(q),
             jax.jacrev(lambda dq: robot.integrate(q, dq))(jnp.zeros(robot.nv, dtype)),
-            jax.jacrev(lambda x: robot.difference(x, q))(jnp.asarray(robot.q_reference, dtype)),
+            jax.jacrev(lambda x: robot.difference(x, q))(jnp.asarray(robot.qpos0, dtype)),
             jax.jacrev(lambda x: robot.limit_excess(x))(q),
         )
 

@@ -1,4 +1,4 @@
-"""`lanes` against `jax.vmap`: values and derivatives of every form of program, whichever operands are mapped."""
+"""`vmap_last` against `jax.vmap`: values and derivatives of every form of program, whichever operands are mapped."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ from jax import lax
 
 import jaxik
 from jaxik.batching.broadcast import over_batch
-from jaxik.batching.trailing_vmap import lanes
+from jaxik.batching.trailing_vmap import vmap_last
 from jaxik.core.errors import JaxikError
 from jaxik.numerics.trigonometry import sine_cosine
 
@@ -144,7 +144,7 @@ def arguments(mapped: tuple[bool, bool]) -> tuple[jax.Array, jax.Array]:
 
 def both(function: Callable[..., Any], mapped: tuple[bool, bool]) -> tuple[Callable[..., Any], Callable[..., Any]]:
     axes = tuple(-1 if m else None for m in mapped)
-    return lanes(function, mapped, SIZE), jax.vmap(function, in_axes=axes, out_axes=-1)
+    return vmap_last(function, mapped, SIZE), jax.vmap(function, in_axes=axes, out_axes=-1)
 
 
 def assert_equal(got: Any, want: Any, atol: float = 1e-14) -> None:
@@ -207,8 +207,8 @@ def test_what_is_written_twice_is_computed_once_unless_it_has_an_effect() -> Non
         return jnp.sin(x) + jnp.sin(x) + jnp.sin(2 * x)
 
     lane = jnp.arange(4.0)
-    assert str(jax.make_jaxpr(lanes(twice, (True,), 4))(lane)).count(" sin ") == 2
-    found = lanes(twice, (True,), 4)(lane)
+    assert str(jax.make_jaxpr(vmap_last(twice, (True,), 4))(lane)).count(" sin ") == 2
+    found = vmap_last(twice, (True,), 4)(lane)
     jax.effects_barrier()
     assert len(seen) == 8
     np.testing.assert_allclose(found, 2 * np.sin(lane) + np.sin(2 * lane), rtol=1e-12)
@@ -220,7 +220,7 @@ def test_small_constants_are_compared_by_what_they_hold() -> None:
 
     lane = jnp.arange(4.0)
     for factors, distinct in (((1.0, 1.0), 1), ((1.0, 3.0), 2)):
-        function = lanes(lambda x, factors=factors: sines(x, *factors), (True,), 4)
+        function = vmap_last(lambda x, factors=factors: sines(x, *factors), (True,), 4)
         assert str(jax.make_jaxpr(function)(lane)).count(" sin ") == distinct
         np.testing.assert_allclose(function(lane)[0], sum(np.sin(k * lane) for k in factors), rtol=1e-12)
 
@@ -232,9 +232,9 @@ def test_functions_with_rules_are_one_only_where_their_rules_are() -> None:
         return same
 
     lane = jnp.arange(4.0)
-    function = lanes(lambda x: scaled(2.0)(x) + scaled(3.0)(x), (True,), 4)
+    function = vmap_last(lambda x: scaled(2.0)(x) + scaled(3.0)(x), (True,), 4)
     assert jnp.array_equal(jax.jvp(function, (lane,), (jnp.ones(4),))[1], jnp.full(4, 5.0))
-    ours = lanes(lambda x: sum(sine_cosine(x)) + sum(sine_cosine(x)), (True,), 4)
+    ours = vmap_last(lambda x: sum(sine_cosine(x)) + sum(sine_cosine(x)), (True,), 4)
     assert str(jax.make_jaxpr(ours)(lane)).count("custom_jvp_call[") == 1
 
 

@@ -13,7 +13,7 @@ import scipy.optimize
 import jaxik
 from jaxik import FrameTask, PostureTask, Problem, Status, solve
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import evaluate, prepare, rows
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation, rows
 
 COUNT = 32
 
@@ -91,7 +91,7 @@ def test_a_higher_level_out_of_reach_is_as_near_as_without_the_lower_one() -> No
     @jax.jit
     @jax.vmap
     def cost(target: Any, q: Any) -> Any:
-        prepared = prepare(Problem(panda(), {"tip": tip(target)}))
+        prepared = formulation(Problem(panda(), {"tip": tip(target)}))
         return 0.5 * jnp.sum(rows(prepared, evaluate(prepared, q), ("tip",)).residual ** 2)
 
     target = jax.tree.map(lambda x: x[stalled], case()[0])
@@ -167,7 +167,7 @@ def test_scipy_finds_no_better_posture_nearby() -> None:
 
     @jax.jit
     def constraint(target: Any, q: Any) -> Any:
-        prepared = prepare(Problem(robot, {"tip": tip(target)}))
+        prepared = formulation(Problem(robot, {"tip": tip(target)}))
         model = rows(prepared, evaluate(prepared, q), ("tip",))
         return model.residual, model.jacobian
 

@@ -55,7 +55,7 @@ def test_a_saturating_step_of_a_ball_lands_on_its_limit() -> None:
         ball = np.append(np.cos(half), np.sin(half) * axis)
         for sign in (1, -1):
             kin = robot.kinematics(robot.configuration({"ball": sign * ball}))
-            matrix, most = ConfigurationLimit(gain=1.0).rows(robot, kin, Motion(DT)) or ()
+            matrix, most = ConfigurationLimit(gain=1.0).inequalities(robot, kin, Motion(DT)) or ()
             at = robot.topology.ball_joints.index(robot.topology.joint_index("ball"))
             np.testing.assert_allclose(matrix[at, dofs("ball")], axis, atol=1e-12)
             reached = integrate(robot.topology, kin.q, matrix[at] * most[at])
@@ -66,7 +66,7 @@ def test_a_ball_that_has_not_turned_may_turn_any_way() -> None:
     robot = mixed()
     for rest in (0.0, 1e-10):
         kin = robot.kinematics(robot.configuration({"ball": [1, rest, 0, 0]}))
-        matrix, most = ConfigurationLimit(gain=1.0).rows(robot, kin, Motion(DT)) or ()
+        matrix, most = ConfigurationLimit(gain=1.0).inequalities(robot, kin, Motion(DT)) or ()
         np.testing.assert_array_equal(matrix[0], 0)
         np.testing.assert_allclose(most, [0.8, np.inf])
 
@@ -170,9 +170,12 @@ def turned_base() -> Any:
 
 
 def test_a_free_joint_is_bounded_in_the_axes_of_its_body() -> None:
-    robot, limit = mixed(), FreeJointVelocityLimit(linear=[0.1, 0.2, 0.3], angular=[1.0, 2.0, 3.0])
+    robot, limit = (
+        mixed(),
+        FreeJointVelocityLimit(max_linear_velocity=[0.1, 0.2, 0.3], max_angular_velocity=[1.0, 2.0, 3.0]),
+    )
     kin, motion = robot.kinematics(turned_base()), Motion(DT)
-    matrix, most = limit.rows(robot, kin, motion) or ()
+    matrix, most = limit.inequalities(robot, kin, motion) or ()
     np.testing.assert_allclose(most, DT * np.array([0.1, 0.2, 0.3] * 2), rtol=1e-15)
     np.testing.assert_allclose(matrix[:3, :3], [[0, 1, 0], [-1, 0, 0], [0, 0, 1]], atol=1e-15)
     np.testing.assert_array_equal(matrix[3:], -matrix[:3])
@@ -186,15 +189,20 @@ def test_a_free_joint_is_bounded_in_the_axes_of_its_body() -> None:
 def test_one_half_of_a_free_joint_and_one_number() -> None:
     robot, motion = mixed(), Motion(DT)
     kin = robot.kinematics(turned_base())
-    linear, angular = FreeJointVelocityLimit("free", linear=0.4), FreeJointVelocityLimit("free", angular=0.4)
+    linear, angular = (
+        FreeJointVelocityLimit("free", max_linear_velocity=0.4),
+        FreeJointVelocityLimit("free", max_angular_velocity=0.4),
+    )
     assert linear.bounds(robot, kin, motion) is None
-    assert angular.rows(robot, kin, motion) is None
+    assert angular.inequalities(robot, kin, motion) is None
     for one, three in (
-        (linear, FreeJointVelocityLimit(linear=[0.4] * 3)),
-        (angular, FreeJointVelocityLimit(angular=[0.4] * 3)),
+        (linear, FreeJointVelocityLimit(max_linear_velocity=[0.4] * 3)),
+        (angular, FreeJointVelocityLimit(max_angular_velocity=[0.4] * 3)),
     ):
         jax.tree.map(np.testing.assert_array_equal, one.bounds(robot, kin, motion), three.bounds(robot, kin, motion))
-        jax.tree.map(np.testing.assert_array_equal, one.rows(robot, kin, motion), three.rows(robot, kin, motion))
+        jax.tree.map(
+            np.testing.assert_array_equal, one.inequalities(robot, kin, motion), three.inequalities(robot, kin, motion)
+        )
 
 
 # --- half spaces ---------------------------------------------------------------------------------------------------
@@ -212,7 +220,7 @@ def test_a_half_space_has_the_derivatives_of_its_distance() -> None:
         kin, zero = robot.kinematics(q, limit.frames), jnp.zeros(robot.nv)
         bent = second_derivative(limit.task, robot, kin, jnp.ones(()))
         derivatives = distance(zero), jax.jacfwd(distance)(zero), jax.hessian(distance)(zero)
-        return limit.rows(robot, kin, Motion(DT)), bent, derivatives
+        return limit.inequalities(robot, kin, Motion(DT)), bent, derivatives
 
     q = robot.sample(jax.random.key(4))
     (matrix, most), bent, (value, slope, curvature) = all_of(q)

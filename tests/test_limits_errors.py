@@ -49,8 +49,14 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: FreeJointVelocityLimit([0.1, 0.1, 0.1]),  # type: ignore[arg-type]
         "joint is the name of a free joint, or None for the only one",
     ),
-    "a negative speed": (lambda: FreeJointVelocityLimit(linear=-1.0), "linear must not be negative"),
-    "two numbers": (lambda: FreeJointVelocityLimit(angular=[1.0, 2.0]), r"angular is a number, .* not \(2,\)"),
+    "a negative speed": (
+        lambda: FreeJointVelocityLimit(max_linear_velocity=-1.0),
+        "max_linear_velocity must not be negative",
+    ),
+    "two numbers": (
+        lambda: FreeJointVelocityLimit(max_angular_velocity=[1.0, 2.0]),
+        r"max_angular_velocity is a number, .* not \(2,\)",
+    ),
     "a name as a frame": (lambda: PositionLimit("tip", [0, 0, 1], 0.0), r"frame is a Frame, from robot\.frame"),  # type: ignore[arg-type]
     "a normal without direction": (lambda: PositionLimit(TIP, [0, 0, 0], 0.0), "normal is a direction, of any length"),
     "a normal in the plane": (lambda: PositionLimit(TIP, [0, 1], 0.0), r"normal has shape \(\*batch, 3\)"),
@@ -133,25 +139,25 @@ UNFIT: dict[str, tuple[Callable[[], Robot], Limit, type[JaxikError], str]] = {
     ),
     "no free joint": (
         planar,
-        FreeJointVelocityLimit(linear=1.0),
+        FreeJointVelocityLimit(max_linear_velocity=1.0),
         JaxikError,
         "planar has no free joint: its base is fixed; VelocityLimit",
     ),
     "several free joints": (
         two_bases,
-        FreeJointVelocityLimit(linear=1.0),
+        FreeJointVelocityLimit(max_linear_velocity=1.0),
         JaxikError,
         r"several free joints, say which: \['free0_joint', 'free1_joint'\]",
     ),
     "a hinge as a free joint": (
         mixed,
-        FreeJointVelocityLimit("hinge", linear=1.0),
+        FreeJointVelocityLimit("hinge", max_linear_velocity=1.0),
         JaxikError,
         "'hinge' is a hinge joint: VelocityLimit",
     ),
     "an unknown free joint": (
         mixed,
-        FreeJointVelocityLimit("fre", angular=1.0),
+        FreeJointVelocityLimit("fre", max_angular_velocity=1.0),
         UnknownNameError,
         "did you mean 'free'",
     ),
@@ -192,7 +198,7 @@ def test_nothing_is_checked_where_there_are_no_numbers_yet() -> None:
         limits = (
             VelocityLimit({"hinge": x}, {"hinge": -x}),
             AccelerationLimit(x),
-            FreeJointVelocityLimit(linear=x, angular=x),
+            FreeJointVelocityLimit(max_linear_velocity=x, max_angular_velocity=x),
             PositionLimit(robot.frame("tip"), x[None] * np.ones(3), x, gain=x),
             ConfigurationLimit(gain=x, margin=x),
         )

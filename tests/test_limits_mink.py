@@ -60,15 +60,15 @@ def test_limits_are_those_of_mink(name: str) -> None:
         linear, angular = rng.uniform(0.1, 1.0, (2, 3))
         pairs += [
             (
-                jaxik.FreeJointVelocityLimit(joint, linear=linear, angular=angular),
+                jaxik.FreeJointVelocityLimit(joint, max_linear_velocity=linear, max_angular_velocity=angular),
                 mink.FreeJointVelocityLimit(model, linear, angular, joint),
             ),
             (
-                jaxik.FreeJointVelocityLimit(joint, linear=0.7),
+                jaxik.FreeJointVelocityLimit(joint, max_linear_velocity=0.7),
                 mink.FreeJointVelocityLimit(model, max_linear_velocity=0.7, joint_name=joint),
             ),
             (
-                jaxik.FreeJointVelocityLimit(joint, angular=0.3),
+                jaxik.FreeJointVelocityLimit(joint, max_angular_velocity=0.3),
                 mink.FreeJointVelocityLimit(model, max_angular_velocity=0.3, joint_name=joint),
             ),
         ]

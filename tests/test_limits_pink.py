@@ -120,7 +120,9 @@ def test_limits_are_those_of_pink(name: str, tmp_path: Path) -> None:
         pairs.append((jaxik.VelocityLimit(), pink.limits.VelocityLimit(model)))
     if free:
         twist = FloatingBaseVelocityLimit(model, None, [0.3, 0.4, 0.5], 0.6)
-        pairs.append((jaxik.FreeJointVelocityLimit(linear=[0.3, 0.4, 0.5], angular=0.6), twist))
+        pairs.append(
+            (jaxik.FreeJointVelocityLimit(max_linear_velocity=[0.3, 0.4, 0.5], max_angular_velocity=0.6), twist)
+        )
     q_in = np.asarray(robot.sample(jax.random.key(3), (COUNT,)))
     ours = finite_rows(robot, [limit for limit, _ in pairs], q_in, previous)
     for i, q in enumerate(q_in):

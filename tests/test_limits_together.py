@@ -89,7 +89,7 @@ def test_rows_without_a_bound_are_zero() -> None:
     robot = mixed()
     limits = (
         ConfigurationLimit(),
-        FreeJointVelocityLimit(linear=[0.1, np.inf, 0.1]),
+        FreeJointVelocityLimit(max_linear_velocity=[0.1, np.inf, 0.1]),
         PositionLimit(robot.frame("tip"), [0, 0, 1], np.inf),
     )
     kin, motion = robot.kinematics(robot.sample(jax.random.key(0)), frames_of(limits)), Motion(DT)
@@ -112,14 +112,26 @@ def test_limits_without_rows_have_none() -> None:
 FLOOR = np.array([0.3, 0.2, -1.0])
 BEHIND: dict[str, tuple[Callable[[], Sequence[Limit]], bool]] = {
     "joints and base": (
-        lambda: [VelocityLimit(0.5), FreeJointVelocityLimit(linear=[0.1, 0.2, 0.3], angular=0.4)],
+        lambda: [
+            VelocityLimit(0.5),
+            FreeJointVelocityLimit(max_linear_velocity=[0.1, 0.2, 0.3], max_angular_velocity=0.4),
+        ],
         True,
     ),
-    "a base that only turns slowly": (lambda: [VelocityLimit(0.5), FreeJointVelocityLimit(angular=0.4)], False),
-    "a base that stands still": (lambda: [VelocityLimit(0.5), FreeJointVelocityLimit(linear=0.0, angular=0.0)], True),
+    "a base that only turns slowly": (
+        lambda: [VelocityLimit(0.5), FreeJointVelocityLimit(max_angular_velocity=0.4)],
+        False,
+    ),
+    "a base that stands still": (
+        lambda: [VelocityLimit(0.5), FreeJointVelocityLimit(max_linear_velocity=0.0, max_angular_velocity=0.0)],
+        True,
+    ),
     "joints alone": (lambda: [VelocityLimit(0.5)], False),
     "a base bounded one way": (
-        lambda: [VelocityLimit(0.5), FreeJointVelocityLimit(linear=[0.1, np.inf, 0.3], angular=0.4)],
+        lambda: [
+            VelocityLimit(0.5),
+            FreeJointVelocityLimit(max_linear_velocity=[0.1, np.inf, 0.3], max_angular_velocity=0.4),
+        ],
         False,
     ),
 }
@@ -149,7 +161,7 @@ def test_a_frame_behind_a_plane_comes_back_as_fast_as_all_limits_allow(case: str
 def test_held_degrees_of_freedom_do_not_count_on_the_way_back() -> None:
     robot = mixed()
     frame = robot.frame("tip")
-    limits = [PositionLimit(frame, FLOOR, -20.0), FreeJointVelocityLimit(linear=0.5)]
+    limits = [PositionLimit(frame, FLOOR, -20.0), FreeJointVelocityLimit(max_linear_velocity=0.5)]
     kin, motion = robot.kinematics(robot.q_home, (frame,)), Motion(DT)
     still = jnp.zeros(robot.nv)
     _, most = merged_rows(limits, robot, kin, motion, (still, still)) or ()
@@ -167,7 +179,7 @@ def every_limit(robot: Robot, tuned: dict[str, Any]) -> tuple[Limit, ...]:
         ConfigurationLimit(gain=tuned["gain"], margin=tuned["margin"]),
         AccelerationLimit({"hinge": tuned["acceleration"], "ball": 5.0, "endless": jnp.inf, "slide": 1.0}),
         VelocityLimit({"hinge": tuned["speed"], "slide": tuned["speed"], "ball": [0.5, 1.0, jnp.inf]}),
-        FreeJointVelocityLimit(linear=tuned["speed"], angular=[1.0, jnp.inf, tuned["speed"]]),
+        FreeJointVelocityLimit(max_linear_velocity=tuned["speed"], max_angular_velocity=[1.0, jnp.inf, tuned["speed"]]),
     )
 
 

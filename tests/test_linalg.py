@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.batching.trailing_vmap import lanes
-from jaxik.numerics.fusion import kept
-from jaxik.numerics.linalg import BLOCK, PANEL, WRITTEN_OUT, inverse_within, solve_positive, solve_small_positive
+from jaxik.batching.trailing_vmap import vmap_last
+from jaxik.numerics.fusion import materialize
+from jaxik.numerics.linalg import BLOCK, PANEL, WRITTEN_OUT, pinv_psd, solve_positive, solve_small_positive
 
 LANES = 5
 SOLVERS = {"loop": solve_positive, "written out": solve_small_positive}
@@ -29,7 +29,7 @@ def _systems(size: int, condition: float) -> tuple[np.ndarray, np.ndarray, np.nd
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_positive_definite_systems_are_solved_as_closely_as_their_condition_allows(solver: str, size: int) -> None:
     matrix, right, x = _systems(size, condition=1e6)
-    found, pivot = jax.jit(lanes(SOLVERS[solver], (True, True), LANES))(
+    found, pivot = jax.jit(vmap_last(SOLVERS[solver], (True, True), LANES))(
         jnp.moveaxis(matrix, 0, -1), jnp.moveaxis(right, 0, -1)
     )
     np.testing.assert_allclose(np.moveaxis(found, -1, 0), x, atol=1e-8)
@@ -49,9 +49,9 @@ def test_the_smallest_pivot_tells_what_is_not_positive_definite(solver: str) -> 
 
 def test_what_is_kept_is_itself_and_so_are_its_derivatives() -> None:
     x = jnp.asarray([0.0, -0.0, 1e-300, -3.0, 1e300, np.inf, -np.inf, np.nan])
-    np.testing.assert_array_equal(kept(x), x)
-    assert np.signbit(kept(x)[1])
-    np.testing.assert_array_equal(jax.jacrev(kept)(x[:-1]), np.eye(7))
+    np.testing.assert_array_equal(materialize(x), x)
+    assert np.signbit(materialize(x)[1])
+    np.testing.assert_array_equal(jax.jacrev(materialize)(x[:-1]), np.eye(7))
 
 
 @pytest.mark.parametrize(("dtype", "threshold", "atol"), [(np.float64, 1e-9, 1e-12), (np.float32, 1e-4, 1e-4)])
@@ -68,7 +68,7 @@ def test_semidefinite_matrices_are_inverted_where_they_are_not_zero(
         basis, _ = np.linalg.qr(random.normal(size=(free, rank)))
         matrix[held:, held:] = (basis * np.linspace(1, 5, rank)) @ basis.T
     unit = np.maximum(matrices.diagonal(axis1=1, axis2=2).max(axis=1), 1e-3)
-    found = jax.jit(lanes(lambda matrix, unit: inverse_within(matrix, unit, threshold), (True, True), len(unit)))(
+    found = jax.jit(vmap_last(lambda matrix, unit: pinv_psd(matrix, unit, threshold), (True, True), len(unit)))(
         jnp.moveaxis(matrices, 0, -1).astype(dtype), unit.astype(dtype)
     )
     for matrix, inverse, space, unswept in zip(matrices, *(np.moveaxis(x, -1, 0) for x in found), strict=True):
@@ -82,10 +82,10 @@ def test_what_is_not_semidefinite_is_seen_by_what_cannot_be_swept() -> None:
     matrix = np.diag([2.0, 1.0, 0.0, 0.0])
     for below, seen in ((-0.5, 0.5), (-1e-3, 1e-3)):
         matrix[2, 2] = below
-        _, _, unswept = inverse_within(jnp.asarray(matrix), jnp.asarray(1.0), 1e-9)
+        _, _, unswept = pinv_psd(jnp.asarray(matrix), jnp.asarray(1.0), 1e-9)
         np.testing.assert_allclose(unswept, seen)
     matrix[2, 2], matrix[2, 3], matrix[3, 2] = 0, 0.25, 0.25  # of which no diagonal entry tells
-    _, _, unswept = inverse_within(jnp.asarray(matrix), jnp.asarray(1.0), 1e-9)
+    _, _, unswept = pinv_psd(jnp.asarray(matrix), jnp.asarray(1.0), 1e-9)
     np.testing.assert_allclose(unswept, 0.25)
 
 
@@ -95,7 +95,7 @@ def test_first_and_second_derivatives_of_a_pseudoinverse_agree_with_differences(
 
     def inverse(share: jax.Array) -> jax.Array:
         factor = base + share * moving
-        return inverse_within(factor.T @ factor, jnp.asarray(10.0), 1e-9)[0]
+        return pinv_psd(factor.T @ factor, jnp.asarray(10.0), 1e-9)[0]
 
     for function in (inverse, jax.jacfwd(inverse)):
         step = 1e-5

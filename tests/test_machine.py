@@ -54,5 +54,5 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     before = jax.config.jax_compilation_cache_dir
     with pytest.raises(jaxik.JaxikError, match="compiled programs cannot be kept in .*file"):
-        jaxik.keep_compiled(tmp_path / "file" / "inside")
+        jaxik.enable_compilation_cache(tmp_path / "file" / "inside")
     assert jax.config.jax_compilation_cache_dir == before

@@ -34,7 +34,7 @@ def robot() -> Robot:
 
 @cache
 def samples(dtype: Any) -> dict[str, np.ndarray]:
-    q = robot().astype(dtype).sample(jax.random.key(0), (20_000,), box=2.0)
+    q = robot().astype(dtype).sample(jax.random.key(0), (20_000,), unlimited_range=2.0)
     assert q.dtype == dtype
     q = np.asarray(q, float)
     return {name: q[:, list(robot().q_indices(name))] for name in robot().joint_names}

@@ -15,9 +15,9 @@ import jaxik
 from jaxik import ConfigurationLimit, FrameTask, JaxikError, JaxikWarning, Problem, SolveOptions
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import integrate
-from jaxik.problem.problem import holding, limited
+from jaxik.problem.problem import effective_joint_limits, holding
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import bowl, evaluate, prepare, rows
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation, quadratic_model, rows
 from jaxik.tasks.base import Task, default_jacobian
 
 COUNT = 3
@@ -45,8 +45,8 @@ def own(robot: Robot) -> dict[str, Task]:
 @partial(jax.vmap, in_axes=(None, 0))
 def derivatives(robot: Robot, q: jax.Array) -> dict[str, Any]:
     tasks = own(robot)
-    alone = {name: prepare(Problem(robot, {name: task})) for name, task in tasks.items()}
-    shared = prepare(Problem(robot, tasks))
+    alone = {name: formulation(Problem(robot, {name: task})) for name, task in tasks.items()}
+    shared = formulation(Problem(robot, tasks))
 
     def residuals(dq: jax.Array) -> dict[str, Any]:
         kin = evaluate(shared, integrate(robot.topology, q, dq))
@@ -62,7 +62,7 @@ def derivatives(robot: Robot, q: jax.Array) -> dict[str, Any]:
     return {
         "jacobian": {n: default_jacobian(task, robot, evaluate(shared, q)) for n, task in tasks.items()},
         "true jacobian": jax.jacfwd(residuals)(zero),
-        "hessian": jnp.stack([bowl(p, evaluate(p, q), p.levels[0]).hessian for p in alone.values()]),
+        "hessian": jnp.stack([quadratic_model(p, evaluate(p, q), p.levels[0]).hessian for p in alone.values()]),
         "true hessian": jax.jacfwd(jax.jacfwd(costs))(zero),
         "objective": 0.5 * jnp.sum(rows(shared, evaluate(shared, q), shared.levels[0]).residual ** 2),
         "costs": costs(zero),
@@ -256,7 +256,7 @@ def test_constraints_and_limits_keep_names_of_their_own() -> None:
 def test_the_tightest_of_several_margins_counts() -> None:
     robot = jaxik.load_robot(own_tasks.PLANAR)
     both = (ConfigurationLimit(margin=0.2), ConfigurationLimit(margin=0.1))
-    kept = limited(Problem(robot, {"tip": TASK}, both))
+    kept = effective_joint_limits(Problem(robot, {"tip": TASK}, both))
     np.testing.assert_allclose(kept.limit_upper, robot.limit_upper - 0.2)
     np.testing.assert_allclose(kept.limit_lower, robot.limit_lower + 0.2)
 
@@ -267,7 +267,7 @@ def test_limits_that_only_a_step_can_keep_are_said() -> None:
         def rows(self, robot: Any, kin: Any, motion: Any) -> Any:
             return jnp.ones((1, robot.nv)), jnp.ones(1)
 
-    with pytest.warns(JaxikWarning, match="does not hold Sum, which defines neither narrowed nor distances"):
+    with pytest.warns(JaxikWarning, match="does not hold Sum, which defines neither tightened nor inequality_tasks"):
         jaxik.solve(planar_problem(limits=(ConfigurationLimit(), Sum())))
     jaxik.solve(planar_problem(limits=(ConfigurationLimit(), jaxik.VelocityLimit(1.0))))  # warnings are errors here
 
@@ -283,7 +283,7 @@ def test_negative_priorities_belong_to_nobody() -> None:
 
 def test_evaluating_what_no_task_announced_is_an_error() -> None:
     robot = mixed()
-    prepared = prepare(Problem(robot, {"height": Height(robot.frame("tip"), 0.1)}))
+    prepared = formulation(Problem(robot, {"height": Height(robot.frame("tip"), 0.1)}))
     kin = evaluate(prepared, robot.q_home)
     with pytest.raises(JaxikError, match="was not announced"):
         kin.pose(robot.frame("elsewhere"))

@@ -119,9 +119,9 @@ REFUSED = [
     (dict(H=EYE, c=np.ones(3), A=np.ones((2, 3)), b=np.ones(3)), "b has shape .* p = 2"),
     (dict(H=np.ones((2, 3, 3)), c=np.ones((4, 3))), "do not broadcast"),
     (dict(H=EYE, c=np.ones(3), options=3), "QPOptions, not int"),
-    (dict(H=EYE, c=np.ones(3), start=[1, 2, 3]), "start is an ActiveSet"),
+    (dict(H=EYE, c=np.ones(3), warm_start=[1, 2, 3]), "warm_start is an ActiveSet"),
     (
-        dict(H=EYE, c=np.ones(3), start=jaxik.ActiveSet(np.zeros(3, int), np.zeros(2, bool))),
+        dict(H=EYE, c=np.ones(3), warm_start=jaxik.ActiveSet(np.zeros(3, int), np.zeros(2, bool))),
         "start.rows .* m = 0",
     ),
 ]

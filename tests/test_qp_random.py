@@ -102,7 +102,7 @@ def test_warm_start_gives_the_same_answer_with_fewer_pivots() -> None:
     cold = solve(program)
     moved = program._replace(c=program.c + 0.02 * np.random.default_rng(6).normal(size=program.c.shape))
     given = {name: x for name, x in moved._asdict().items() if x is not None}
-    warm = jax.tree.map(np.asarray, jaxik.qp(given.pop("H"), given.pop("c"), **given, start=cold.active))
+    warm = jax.tree.map(np.asarray, jaxik.qp(given.pop("H"), given.pop("c"), **given, warm_start=cold.active))
     again = solve(moved)
     assert np.array_equal(warm.status, again.status)
     fine = again.status == Status.CONVERGED
@@ -117,7 +117,7 @@ def test_wrong_start_costs_time_and_not_the_answer() -> None:
         jnp.asarray(rng.integers(-1, 2, program.c.shape), jnp.int32), jnp.asarray(rng.random(program.h.shape) < 0.5)
     )
     given = {name: x for name, x in program._asdict().items() if x is not None}
-    wrong = jax.tree.map(np.asarray, jaxik.qp(given.pop("H"), given.pop("c"), **given, start=start))
+    wrong = jax.tree.map(np.asarray, jaxik.qp(given.pop("H"), given.pop("c"), **given, warm_start=start))
     assert np.array_equal(wrong.status, cold.status)
     fine = cold.status == Status.CONVERGED
     np.testing.assert_allclose(wrong.x[fine], cold.x[fine], atol=1e-11)

@@ -95,7 +95,7 @@ def humanoid(robot: Robot, at: Drawn) -> Problem:
         (
             ConfigurationLimit(),
             VelocityLimit(at.fast),
-            FreeJointVelocityLimit(linear=at.fast, angular=at.fast),
+            FreeJointVelocityLimit(max_linear_velocity=at.fast, max_angular_velocity=at.fast),
             below(robot, at, "left_hand"),
             below(robot, at, "head"),
         ),
@@ -114,7 +114,7 @@ def joints(robot: Robot, at: Drawn) -> Problem:
         (
             ConfigurationLimit(),
             VelocityLimit(at.fast),
-            FreeJointVelocityLimit(linear=at.fast),
+            FreeJointVelocityLimit(max_linear_velocity=at.fast),
             below(robot, at, "upper"),
         ),
         {

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 import jaxik
-from jaxik import ConfigurationLimit, Derivative, FrameTask, PositionLimit, PostureTask, Problem, Status, VelocityLimit
+from jaxik import (
+    ConfigurationLimit,
+    DerivativeStatus,
+    FrameTask,
+    PositionLimit,
+    PostureTask,
+    Problem,
+    Status,
+    VelocityLimit,
+)
 
 FAST, DT, STEPS = 1.0, 0.02, 40
 TOGETHER = """
@@ -62,8 +71,8 @@ def test_what_is_outside_comes_back_although_not_all_of_it_can_at_once(name: str
 
     at = jnp.asarray(q, dtype)
     step = jax.jit(lambda q: jaxik.step(problem, q, DT))
-    share = jaxik.linearize(problem, at, DT).share
-    assert 0 < share < 1
+    recovery_scale = jaxik.linearize(problem, at, DT).recovery_scale
+    assert 0 < recovery_scale < 1
     gone = beyond(np.asarray(at, float))
     for _ in range(STEPS):
         result = step(at)
@@ -79,7 +88,7 @@ def test_demands_that_can_all_be_met_are_met_whole(dtype: Any) -> None:
     problem, q, _ = behind(([0.0, 0, 1], 0.05))()
     q = q.astype(dtype)
     model = jaxik.linearize(problem, q, DT)
-    assert model.share == 1 and jaxik.step(problem, q, DT).status == Status.CONVERGED
+    assert model.recovery_scale == 1 and jaxik.step(problem, q, DT).status == Status.CONVERGED
 
 
 def test_the_derivative_of_a_shared_way_back_is_approximate() -> None:
@@ -90,7 +99,7 @@ def test_the_derivative_of_a_shared_way_back_is_approximate() -> None:
         return jnp.sum(result.velocity), result
 
     slope, result = jax.grad(stepped, has_aux=True)(jnp.asarray(q))
-    assert result.derivative == Derivative.APPROXIMATE and np.isfinite(slope).all()
+    assert result.derivative_status == DerivativeStatus.APPROXIMATE and np.isfinite(slope).all()
 
 
 def test_float32_sees_what_cannot_all_be_met_where_float64_does() -> None:
@@ -107,14 +116,14 @@ def test_float32_sees_what_cannot_all_be_met_where_float64_does() -> None:
         limits = (ConfigurationLimit(), VelocityLimit(FAST), *planes)
         problem = Problem(robot, {"rest": PostureTask(robot.q_home, 0.01)}, limits)
         at = jnp.asarray(q, dtype)
-        return jaxik.linearize(problem, at, DT).share, jaxik.step(problem, at, DT).status
+        return jaxik.linearize(problem, at, DT).recovery_scale, jaxik.step(problem, at, DT).status
 
-    (share, status), (wide, _) = demanded(np.float32), demanded(np.float64)
+    (recovery_scale, status), (wide, _) = demanded(np.float32), demanded(np.float64)
     # Taken for all of it, a share of 0.995 left 5 of 600 standing, INFEASIBLE.
     assert (status != Status.INFEASIBLE).all()
     # A share above 0.999, of which nine tenths are used, is all to float32, and what it leaves near the tolerance.
     clear = (wide == 1) | (wide < 0.9 * 0.998)
     assert np.mean(clear) > 0.98
     np.testing.assert_array_equal(status[clear], Status.CONVERGED)
-    np.testing.assert_allclose(share[clear], wide[clear], atol=1e-3)
+    np.testing.assert_allclose(recovery_scale[clear], wide[clear], atol=1e-3)
     assert 0.3 < np.mean(wide < 1) < 0.7

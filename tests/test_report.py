@@ -58,12 +58,14 @@ def test_one_solution_gives_its_joints_by_name() -> None:
 
 
 def test_what_was_differentiated_says_what_its_derivatives_are_worth() -> None:
-    kinds = jnp.asarray([jaxik.Derivative.EXACT] * 3 + [jaxik.Derivative.KINK], jnp.int32)
-    many = dataclasses.replace(batch(), derivative=jnp.tile(kinds, (5, 1)))
-    assert repr(many).endswith("5 m; derivatives: 15 EXACT, 5 KINK)")
-    one = dataclasses.replace(solution([0.1, 0.2], 0, 9, {}, PLANAR), derivative=kinds[3])
-    assert repr(one).endswith("residuals: none; derivative KINK)")
-    assert "derivative" not in repr(dataclasses.replace(one, derivative=jnp.int32(jaxik.Derivative.UNASKED)))
+    kinds = jnp.asarray([jaxik.DerivativeStatus.EXACT] * 3 + [jaxik.DerivativeStatus.WEAKLY_ACTIVE], jnp.int32)
+    many = dataclasses.replace(batch(), derivative_status=jnp.tile(kinds, (5, 1)))
+    assert repr(many).endswith("5 m; derivatives: 15 EXACT, 5 WEAKLY_ACTIVE)")
+    one = dataclasses.replace(solution([0.1, 0.2], 0, 9, {}, PLANAR), derivative_status=kinds[3])
+    assert repr(one).endswith("residuals: none; derivative WEAKLY_ACTIVE)")
+    assert "derivative" not in repr(
+        dataclasses.replace(one, derivative_status=jnp.int32(jaxik.DerivativeStatus.NOT_COMPUTED))
+    )
 
 
 @pytest.mark.parametrize(

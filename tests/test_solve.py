@@ -14,7 +14,7 @@ import scipy.optimize
 import jaxik
 from jaxik import FrameTask, JaxikError, Problem, SolveOptions, Status, solve
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import evaluate, prepare, rows
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation, rows
 
 BOUND, LENGTHS = 0.3, (1.0, 0.7)  # of the planar arm's first joint, and its links
 HELD, FAR, AT, FEW = "held", "far", "at the target", "few steps"
@@ -172,7 +172,7 @@ def test_where_a_solve_stalls_scipy_finds_no_better_configuration_nearby() -> No
     @jax.jit
     def model(q: jax.Array, target: jaxlie.SE3) -> tuple[jax.Array, jax.Array]:
         task = FrameTask(robot.frame("tcp"), target, np.array([2.0, 1.0, 0.5]), np.array([1.0]))
-        prepared = prepare(Problem(robot, {"tip": task}))
+        prepared = formulation(Problem(robot, {"tip": task}))
         at = rows(prepared, evaluate(prepared, q), prepared.levels[0])
         return 0.5 * jnp.sum(at.residual**2), at.jacobian.T @ at.residual
 

@@ -238,7 +238,9 @@ def test_velocity_limits_may_differ_by_direction() -> None:
     """mjinx has the two swapped."""
     _, _, result = answers()["both ways, one slower"]
     np.testing.assert_allclose(result.velocity, np.where(BEYOND > 0, 1.0, -0.2), rtol=1e-15)
-    np.testing.assert_allclose(np.where(BEYOND > 0, result.slack["upper"], result.slack["lower"]), 0, atol=1e-17)
+    np.testing.assert_allclose(
+        np.where(BEYOND > 0, result.limit_margins["upper"], result.limit_margins["lower"]), 0, atol=1e-17
+    )
 
 
 def test_frozen_joints_stay_while_others_move() -> None:

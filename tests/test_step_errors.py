@@ -45,10 +45,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "one number as the velocity before": (steps(previous_velocity=1.0), r"previous_velocity has shape .*, not \(\)"),
     "a word as the velocity before": (steps(previous_velocity="slow"), "previous_velocity is a number or an array"),
     "options of another verb": (steps(options=jaxik.SolveOptions()), "options is a jaxik.QPOptions, not SolveOptions"),
-    "a result for a start": (steps(start=np.zeros(2)), r"start is `qp.active` of an earlier result, not ndarray"),
+    "a result for a start": (
+        steps(warm_start=np.zeros(2)),
+        r"warm_start is `qp.active` of an earlier result, not ndarray",
+    ),
     "a start of another robot": (
-        steps(start=ActiveSet(np.zeros(mixed().nv, np.int32), np.zeros(0, bool))),
-        rf"start is `qp.active` of an earlier result of the same problem: .*k = 2 and 0, not {mixed().nv} and 0",
+        steps(warm_start=ActiveSet(np.zeros(mixed().nv, np.int32), np.zeros(0, bool))),
+        rf"warm_start is `qp.active` of an earlier result of the same problem: .*k = 2 and 0, not {mixed().nv} and 0",
     ),
     "batches that do not fit": (
         lambda: step(Problem(planar(), BATCH), np.zeros((4, 2)), 0.02),

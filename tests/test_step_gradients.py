@@ -18,7 +18,7 @@ from jaxik import (
     ComTask,
     ConfigurationLimit,
     DampingTask,
-    Derivative,
+    DerivativeStatus,
     FrameTask,
     LowAccelerationTask,
     PositionLimit,
@@ -201,7 +201,7 @@ def test_second_derivatives_of_a_step_agree_with_differences(
         return slope, [MODES[mode](number, t) for mode in modes], result
 
     _, found, result = everything(0.0)
-    assert (result.derivative == Derivative.EXACT).all()
+    assert (result.derivative_status == DerivativeStatus.EXACT).all()
     held = (result.qp.active.bounds != 0).any(-1) | result.qp.active.rows.any(-1)
     assert held.any()
     wanted = (everything(1e-5)[0] - everything(-1e-5)[0]) / 2e-5
@@ -215,7 +215,7 @@ def test_derivatives_of_a_program_are_those_of_its_neighbours() -> None:
         programs(),
         0.1,
     )
-    assert (found.solution.derivative == Derivative.EXACT).all()
+    assert (found.solution.derivative_status == DerivativeStatus.EXACT).all()
     assert (found.solution.active.bounds != 0).any() and found.solution.active.rows.any()
     for moved, wanted in zip(jax.tree.leaves(found.forward), jax.tree.leaves(found.differences), strict=True):
         np.testing.assert_allclose(moved, wanted, rtol=0, atol=1e-7 * max(1, np.abs(wanted).max()))

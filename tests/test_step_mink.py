@@ -120,7 +120,11 @@ def problem(at: Scene, name: str, targets: Any, mask: Any) -> jaxik.Problem:
         constraints = {"held": jaxik.ComTask(targets["held"], [0.3, 2.0, 1.0], subtree=1, gain=0.5)}
     limits: list[Any] = [jaxik.ConfigurationLimit(), jaxik.VelocityLimit(at.fast)]
     for j in at.robot.topology.free_joints:
-        limits.append(jaxik.FreeJointVelocityLimit(at.robot.topology.joints[j].name, linear=0.7, angular=0.9))
+        limits.append(
+            jaxik.FreeJointVelocityLimit(
+                at.robot.topology.joints[j].name, max_linear_velocity=0.7, max_angular_velocity=0.9
+            )
+        )
     return jaxik.Problem(at.robot, tasks, tuple(limits), constraints, mask)
 
 

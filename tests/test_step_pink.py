@@ -137,7 +137,7 @@ def problem(at: Scene, given: Any) -> jaxik.Problem:
     held = jaxik.LinearHolonomicTask(given["matrix"][:1], given["held"], given["neutral"], gain=0.5)
     limits: list[Any] = [jaxik.ConfigurationLimit(0.5), jaxik.VelocityLimit(at.fast), jaxik.AccelerationLimit(at.hard)]
     if at.free:
-        limits.append(jaxik.FreeJointVelocityLimit(linear=[0.3, 0.4, 0.5], angular=0.6))
+        limits.append(jaxik.FreeJointVelocityLimit(max_linear_velocity=[0.3, 0.4, 0.5], max_angular_velocity=0.6))
     return jaxik.Problem(robot, tasks, tuple(limits), {"held": held})
 
 

@@ -75,7 +75,7 @@ def solution(*batch: int, residuals: Any = None) -> jaxik.Solution:
         status=jnp.arange(count, dtype=jnp.int32).reshape(batch) % 2,
         residuals={"gaze": numbers / 3, "tip": {"position": each / 5}} if residuals is None else residuals,
         iterations=jnp.full(batch, 3, jnp.int32),
-        starts=jnp.full(batch, 2, jnp.int32),
+        num_starts=jnp.full(batch, 2, jnp.int32),
         cost=each / 11,
         stationarity=each / 13,
         topology=planar().topology,

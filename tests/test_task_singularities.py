@@ -29,7 +29,7 @@ from jaxik import (
     Task,
 )
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import evaluate, prepare
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation
 from jaxik.tasks.weights import row_weights
 
 UP = [0.0, 0.0, 1.0]
@@ -105,11 +105,11 @@ def test_residuals_and_derivatives_are_finite_where_formulas_have_their_singular
     robot, q = robot.astype(dtype), q.astype(dtype)
 
     def residual(q: jax.Array, tasks: dict[str, Task]) -> dict[str, Any]:
-        kin = evaluate(prepare(Problem(robot, tasks)), q)
+        kin = evaluate(formulation(Problem(robot, tasks)), q)
         return {kind: task.residual(robot, kin) for kind, task in tasks.items()}
 
     def everything(tasks: dict[str, Task]) -> Any:
-        kin = evaluate(prepare(Problem(robot, tasks)), q)
+        kin = evaluate(formulation(Problem(robot, tasks)), q)
         values = residual(q, tasks)
         weights = {kind: row_weights(task, values[kind]) for kind, task in tasks.items()}
         return {
@@ -162,7 +162,7 @@ def test_manipulability_is_that_of_a_planar_arm_and_is_maximised() -> None:
     tasks = {"m": ManipulabilityTask(tip, 5.0, plane)}
 
     def rows(q: jax.Array) -> Any:
-        kin = evaluate(prepare(Problem(robot, tasks)), q)
+        kin = evaluate(formulation(Problem(robot, tasks)), q)
         return tasks["m"].jacobian(robot, kin), second_order(tasks["m"], robot, kin, jnp.ones(1))
 
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.jit(jax.vmap(rows))(q))), "straight, it is singular"

@@ -18,7 +18,7 @@ from jaxik.kinematics.manifold import integrate
 from jaxik.kinematics.topology import JointType
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import evaluate, prepare
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation
 from jaxik.tasks.base import default_jacobian
 from jaxik.tasks.weights import pairs, row_weights
 
@@ -42,7 +42,7 @@ def around(robot: Robot, tasks: dict[str, Task], q: jax.Array, steps: jax.Array)
     traced.append(robot)
 
     def seen(tasks: dict[str, Task], q: jax.Array, step: jax.Array) -> tuple[dict[str, Any], ...]:
-        kin = evaluate(prepare(Problem(robot, tasks)), integrate(robot.topology, q, step))
+        kin = evaluate(formulation(Problem(robot, tasks)), integrate(robot.topology, q, step))
         residuals = {kind: task.residual(robot, kin) for kind, task in tasks.items()}
         return residuals, {kind: task.jacobian(robot, kin) for kind, task in tasks.items()}
 
@@ -53,7 +53,7 @@ def around(robot: Robot, tasks: dict[str, Task], q: jax.Array, steps: jax.Array)
 @partial(jax.jit, compiler_options=QUICK)
 def derivatives(robot: Robot, tasks: dict[str, Task], q: jax.Array) -> dict[str, Any]:
     """What tasks say of themselves at one configuration."""
-    kin = evaluate(prepare(Problem(robot, tasks)), q)
+    kin = evaluate(formulation(Problem(robot, tasks)), q)
     residuals = {kind: task.residual(robot, kin) for kind, task in tasks.items()}
     weights = {kind: row_weights(task, residuals[kind]) for kind, task in tasks.items()}
     return {
@@ -162,7 +162,7 @@ def test_batches_of_tasks_are_their_elements(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", TREES)
 def test_what_a_task_does_not_depend_on_has_no_coordinate_and_no_column(name: str, kind: str) -> None:
     robot, task = robot_of(name), element(name, 0)[kind]
-    own = jax.eval_shape(lambda: prepare(Problem(robot, {"it": task}))).moving.own
+    own = jax.eval_shape(lambda: formulation(Problem(robot, {"it": task}))).moving.own
     others = [dof for dof in range(robot.nv) if dof not in own]
     for jacobian in jax.tree.leaves(found(name)[2][kind]):
         np.testing.assert_array_equal(jacobian[..., others], 0)

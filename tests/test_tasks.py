@@ -21,8 +21,8 @@ from jaxik.kinematics.manifold import integrate
 from jaxik.kinematics.schedule import plan
 from jaxik.kinematics.topology import JointType
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import Prepared, bowl, errors, evaluate, met, prepare
-from jaxik.tasks.base import default_curvature, default_jacobian
+from jaxik.solvers.nonlinear.formulation import Formulation, errors, evaluate, formulation, met, quadratic_model
+from jaxik.tasks.base import default_jacobian, default_weighted_hessian
 
 COUNT = 6
 MASK = np.array([1, 0, 1, 0, 1, 0.5])
@@ -71,8 +71,8 @@ def targets(count: int = COUNT) -> jaxlie.SE3:
     return pose(rng.standard_normal((count, 3)), rng.uniform(-0.8, 0.8, (count, 3)))
 
 
-def prepared(robot: Robot, task: FrameTask) -> Prepared:
-    return prepare(Problem(robot, {"task": task}))
+def prepared(robot: Robot, task: FrameTask) -> Formulation:
+    return formulation(Problem(robot, {"task": task}))
 
 
 def weights_of(task: FrameTask) -> dict[str, jax.Array]:
@@ -99,7 +99,7 @@ def derivatives(robot: Robot, frame: Frame, q: jax.Array, target: jaxlie.SE3) ->
 
     kin, zero = evaluated(robot, frame, q), jnp.zeros(robot.nv)
     curvatures = {
-        k: (t.curvature(robot, kin, weights_of(t)), default_curvature(t, robot, kin, weights_of(t)))
+        k: (t.weighted_hessian(robot, kin, weights_of(t)), default_weighted_hessian(t, robot, kin, weights_of(t)))
         for k, t in tasks.items()
     }
     return {
@@ -163,8 +163,8 @@ def test_hessian_of_a_problem_adds_its_tasks() -> None:
     robot, frame = robot_of("panda")
     q, target = robot.sample(jax.random.key(2), (COUNT,))[0], jax.tree.map(lambda x: x[0], targets())
     tasks = {kind: FrameTask(frame, target, **KINDS[kind]) for kind in ("position", "weighted pose")}
-    both = prepare(Problem(robot, tasks))
-    found = jax.jit(lambda q: bowl(both, evaluate(both, q), both.levels[0]).hessian)(q)
+    both = formulation(Problem(robot, tasks))
+    found = jax.jit(lambda q: quadratic_model(both, evaluate(both, q), both.levels[0]).hessian)(q)
     parts = [derivatives_of("panda")["hessian"][0, list(KINDS).index(kind)] for kind in tasks]
     np.testing.assert_allclose(found, sum(parts), rtol=0, atol=1e-12)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxik.batching.trailing_vmap import lanes
+from jaxik.batching.trailing_vmap import vmap_last
 from jaxik.core.errors import JaxikError
 
 
@@ -111,7 +111,7 @@ def over_batch(function: Callable[..., Any], args: dict[str, Any], ranks: dict[s
     with jax.default_matmul_precision("highest"):
         if not batch.shape:
             return function(**args)
-        out = lanes(lambda element: function(**element), (mapped,), size)(jax.tree.unflatten(treedef, with_last))
+        out = vmap_last(lambda element: function(**element), (mapped,), size)(jax.tree.unflatten(treedef, with_last))
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0).reshape(*batch.shape, *x.shape[:-1]), out)
 
 

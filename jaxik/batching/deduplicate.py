@@ -20,7 +20,7 @@ from jaxik.numerics.custom_rules import PURE_RULES
 SMALL_CONSTANT = 64
 
 
-def identity(eqn: Any, values: Sequence[Any]) -> Any:
+def equation_key(eqn: Any, values: Sequence[Any]) -> Any:
     """Equal for equations that compute the same; of parameters that cannot be compared, the same object is.
 
     It holds as long as equation and values are kept: an object that is gone leaves its identity to another. What has an

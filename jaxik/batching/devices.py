@@ -64,7 +64,7 @@ def lanes_for(width: int, elements: int) -> int:
     return min(TIMES_AS_WIDE * width, max(width, 1 << (elements - 1).bit_length()))
 
 
-def keep_compiled(directory: str | os.PathLike[str] | None = None) -> Path:
+def enable_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled programs in a directory, so that later runs start at once; the same as JAX's own settings.
 
     Args:

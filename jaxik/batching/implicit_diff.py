@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.linear_map import linear_of_each, moving, replaced, tangents_of_each, with_tangents
-from jaxik.batching.method import Method, once
+from jaxik.batching.method import Method, single_pass
 from jaxik.batching.run import run_batch
-from jaxik.core.status import Derivative
+from jaxik.core.status import DerivativeStatus
 
 # Of a function of one element's arguments, and of pairs of further values and tangents: its derivative along both.
-Along = Callable[..., Any]
+Jvp = Callable[..., Any]
 
 
 class Sensitivity(NamedTuple):
@@ -30,7 +30,7 @@ class Sensitivity(NamedTuple):
     """
 
     assess: Callable[[tuple[Any, ...], Any], Any]
-    moves: Callable[[tuple[Any, ...], Any, Any, Along], Any]
+    moves: Callable[[tuple[Any, ...], Any, Any, Jvp], Any]
     smooth: Callable[[Any], Any]
     judged: Callable[[Any, Any], list[tuple[Any, jax.Array]]]
 
@@ -72,7 +72,7 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
         """Answer and condition, once for derivatives of all orders."""
         answer = found_by(leaves)
         given = (*jax.tree.unflatten(treedef, leaves), answer)
-        condition = run_batch(once(assess), given, (*ranks, own_ranks(answer)))
+        condition = run_batch(single_pass(assess), given, (*ranks, own_ranks(answer)))
         of_condition[:] = [jax.tree.structure(condition)]
         found = jax.tree.leaves(answer)
         for place, value in how.judged(_numbered(of_answer[0]), condition):
@@ -86,7 +86,7 @@ def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[
 
     def void(answer: Any, condition: Any) -> jax.Array:
         """Whether elements have no derivative."""
-        kinds = [kind == Derivative.NONE for _, kind in how.judged(answer, condition)]
+        kinds = [kind == DerivativeStatus.UNAVAILABLE for _, kind in how.judged(answer, condition)]
         return functools.reduce(jnp.logical_or, kinds)
 
     def moves(at: tuple[Any, Any, Any], tangents: Sequence[Any]) -> tuple[list[int], list[jax.Array]]:

@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxik.batching.broadcast import fold
-from jaxik.batching.method import once
+from jaxik.batching.method import single_pass
 from jaxik.batching.run import lengthened, run_batch, run_elements, unfolded
 from jaxik.batching.trailing_vmap import without_repetitions
 
@@ -71,7 +71,7 @@ def of_each(function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tup
 
     @jax.custom_jvp
     def run(*leaves: Any) -> list[Any]:
-        found = run_batch(once(function), jax.tree.unflatten(treedef, leaves), ranks)
+        found = run_batch(single_pass(function), jax.tree.unflatten(treedef, leaves), ranks)
         shapes[:] = [jax.tree.structure(found)]
         return jax.tree.leaves(found)
 
@@ -153,7 +153,7 @@ def _evaluate(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, 
     def valid(void: jax.Array, *leaves: Any) -> list[jax.Array]:
         return [jnp.where(void, 0, x) for x in jaxpr_as_fun(jaxpr)(void, *leaves)]
 
-    return run_elements(once(valid), leaves, mapped, jax.tree.structure(leaves))
+    return run_elements(single_pass(valid), leaves, mapped, jax.tree.structure(leaves))
 
 
 def _shapes(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[Any]:

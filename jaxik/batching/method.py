@@ -66,7 +66,7 @@ class Method(NamedTuple):
     width: int = WIDTH
 
 
-def fitting(numbers: int) -> int:
+def lanes_that_fit(numbers: int) -> int:
     """Lanes side by side that fit a cache, of elements with a matrix of so many numbers.
 
     Quadratic programs of 41 variables: 18,000 a second of 64 lanes, 7,000 of 256.
@@ -74,7 +74,7 @@ def fitting(numbers: int) -> int:
     return max(32, min(WIDTH, 1 << (CACHED // numbers).bit_length() - 1))
 
 
-def once(function: Callable[..., Any], width: int = WIDTH) -> Method:
+def single_pass(function: Callable[..., Any], width: int = WIDTH) -> Method:
     """The method of an element that is done in one go: arguments -> answer."""
     return Method(
         prepare=lambda *arguments: arguments,

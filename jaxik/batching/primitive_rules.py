@@ -19,14 +19,14 @@ TERMS_A_TURN = 4
 UNROLLED_REDUCTION = 16
 
 
-class Lane(NamedTuple):
+class Batched(NamedTuple):
     """A value inside the evaluation: an array and whether its last axis is the lane axis."""
 
     value: jax.Array
     mapped: bool
 
 
-def with_lanes(x: Lane, size: int) -> jax.Array:
+def with_lanes(x: Batched, size: int) -> jax.Array:
     if x.mapped:
         return x.value
     value = jnp.asarray(x.value)
@@ -39,19 +39,19 @@ def bind(eqn: Any, params: dict[str, Any], values: Sequence[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
-def by_vmap(eqn: Any, inputs: list[Lane]) -> list[Lane]:
+def by_vmap(eqn: Any, inputs: list[Batched]) -> list[Batched]:
     axes = tuple(-1 if x.mapped else None for x in inputs)
     function = jax.vmap(lambda *xs: bind(eqn, eqn.params, xs), in_axes=axes, out_axes=-1)
-    return [Lane(x, True) for x in function(*(x.value for x in inputs))]
+    return [Batched(x, True) for x in function(*(x.value for x in inputs))]
 
 
-def aligned(eqn: Any, inputs: list[Lane], size: int) -> list[jax.Array]:
+def aligned(eqn: Any, inputs: list[Batched], size: int) -> list[jax.Array]:
     """Operands of an elementwise primitive, all of the result's shape."""
     shape = (*eqn.outvars[0].aval.shape, size)
     return [_broadcast(x, shape) for x in inputs]
 
 
-def _broadcast(x: Lane, shape: tuple[int, ...]) -> jax.Array:
+def _broadcast(x: Batched, shape: tuple[int, ...]) -> jax.Array:
     """Give `x` (core shape equal to `shape[:-1]`, or scalar) the full `shape`."""
     value = jnp.asarray(x.value)
     core = value.ndim - x.mapped
@@ -59,69 +59,69 @@ def _broadcast(x: Lane, shape: tuple[int, ...]) -> jax.Array:
     return value if value.shape == shape else lax.broadcast_in_dim(value, shape, axes)
 
 
-def all_mapped(inputs: Sequence[Lane], size: int) -> list[jax.Array]:
+def all_batched(inputs: Sequence[Batched], size: int) -> list[jax.Array]:
     return [with_lanes(x, size) for x in inputs]
 
 
-def with_params(eqn: Any, values: Sequence[Any], **changes: Any) -> list[Lane]:
-    return [Lane(x, True) for x in bind(eqn, {**eqn.params, **changes}, values)]
+def with_params(eqn: Any, values: Sequence[Any], **changes: Any) -> list[Batched]:
+    return [Batched(x, True) for x in bind(eqn, {**eqn.params, **changes}, values)]
 
 
-def _same_axes(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
-    return with_params(eqn, all_mapped(inputs, size))
+def _same_axes(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
+    return with_params(eqn, all_batched(inputs, size))
 
 
-def _broadcast_in_dim(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _broadcast_in_dim(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     if len(inputs) > 1:
         return None
     shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
-    return [Lane(lax.broadcast_in_dim(inputs[0].value, (*shape, size), (*axes, len(shape))), True)]
+    return [Batched(lax.broadcast_in_dim(inputs[0].value, (*shape, size), (*axes, len(shape))), True)]
 
 
-def _reshape(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _reshape(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     if len(inputs) > 1 or eqn.params.get("dimensions") is not None:
         return None
-    return [Lane(lax.reshape(inputs[0].value, (*eqn.params["new_sizes"], size)), True)]
+    return [Batched(lax.reshape(inputs[0].value, (*eqn.params["new_sizes"], size)), True)]
 
 
-def _transpose(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _transpose(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     permutation = eqn.params["permutation"]
-    return [Lane(lax.transpose(inputs[0].value, (*permutation, len(permutation))), True)]
+    return [Batched(lax.transpose(inputs[0].value, (*permutation, len(permutation))), True)]
 
 
-def _slice(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _slice(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     p = eqn.params
     strides = None if p["strides"] is None else (*p["strides"], 1)
-    return [Lane(lax.slice(inputs[0].value, (*p["start_indices"], 0), (*p["limit_indices"], size), strides), True)]
+    return [Batched(lax.slice(inputs[0].value, (*p["start_indices"], 0), (*p["limit_indices"], size), strides), True)]
 
 
-def _dynamic_slice(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _dynamic_slice(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     operand, *starts = inputs
     if any(s.mapped for s in starts):
         return None
     zero = jnp.zeros((), jnp.result_type(starts[0].value)) if starts else 0
     sizes = (*eqn.params["slice_sizes"], size)
-    return [Lane(lax.dynamic_slice(operand.value, [*(s.value for s in starts), zero], sizes), True)]
+    return [Batched(lax.dynamic_slice(operand.value, [*(s.value for s in starts), zero], sizes), True)]
 
 
-def _dynamic_update_slice(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _dynamic_update_slice(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     operand, update, *starts = inputs
     if any(s.mapped for s in starts):
         return None
     zero = jnp.zeros((), jnp.result_type(starts[0].value)) if starts else 0
-    operand_value, update_value = all_mapped((operand, update), size)
+    operand_value, update_value = all_batched((operand, update), size)
     place = [*(s.value for s in starts), zero]
-    return [Lane(lax.dynamic_update_slice(operand_value, update_value, place), True)]
+    return [Batched(lax.dynamic_update_slice(operand_value, update_value, place), True)]
 
 
-def _pad(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _pad(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     operand, value = inputs
     if value.mapped:
         return None
-    return [Lane(lax.pad(operand.value, value.value, (*eqn.params["padding_config"], (0, 0, 0))), True)]
+    return [Batched(lax.pad(operand.value, value.value, (*eqn.params["padding_config"], (0, 0, 0))), True)]
 
 
-def _gather(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _gather(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     operand, indices = inputs
     if indices.mapped:
         return None
@@ -133,7 +133,7 @@ def _gather(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
     )
 
 
-def _scatter(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
+def _scatter(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
     operand, indices, updates = inputs
     if indices.mapped:
         return None
@@ -141,11 +141,11 @@ def _scatter(eqn: Any, inputs: list[Lane], size: int) -> list[Lane] | None:
     numbers = numbers._replace(
         update_window_dims=(*numbers.update_window_dims, len(eqn.invars[2].aval.shape)),
     )
-    operand_value, update_value = all_mapped((operand, updates), size)
+    operand_value, update_value = all_batched((operand, updates), size)
     return with_params(eqn, [operand_value, indices.value, update_value], dimension_numbers=numbers)
 
 
-def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     """A contraction as multiply-and-add: exact float32 on every device, and no library call per matrix."""
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     dtype = eqn.outvars[0].aval.dtype
@@ -171,14 +171,14 @@ def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         return left * lax.expand_dims(right, range(batch, batch + free[0]))
 
     if not terms:
-        return [Lane(jnp.zeros((*eqn.outvars[0].aval.shape, size), dtype), True)]
+        return [Batched(jnp.zeros((*eqn.outvars[0].aval.shape, size), dtype), True)]
     if not any(free) and not lhs_batch:
         left, right = (
             jnp.moveaxis(x, axes, range(len(axes))) for x, axes in ((lhs, lhs_contract), (rhs, rhs_contract))
         )
-        return [Lane(jnp.sum(left * right, axis=tuple(range(len(lhs_contract)))), True)]
+        return [Batched(jnp.sum(left * right, axis=tuple(range(len(lhs_contract)))), True)]
     if terms <= UNROLLED_TERMS:
-        return [Lane(sum((product(k) for k in range(1, terms)), product(0)), True)]
+        return [Batched(sum((product(k) for k in range(1, terms)), product(0)), True)]
     # Each turn takes its terms where they stand: handed over as the inputs of a scan, both factors were copied first.
     turns = max(2, -(-(terms - 1) // TERMS_A_TURN))
     share = (terms - 1) // turns
@@ -190,17 +190,17 @@ def _dot_general(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         return total
 
     start = sum((product(k) for k in range(1, first)), product(0))
-    return [Lane(lax.fori_loop(0, turns, add, start), True)]
+    return [Batched(lax.fori_loop(0, turns, add, start), True)]
 
 
-def _reduce(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _reduce(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     """Of matrices, entry by entry: XLA hands large reductions to a library, for 5 us a call."""
     left, axes = inputs[0].value, sorted(eqn.params["axes"])
     while axes and left.ndim > 2 and 1 <= left.shape[axes[-1]] <= UNROLLED_REDUCTION:
         axis = axes.pop()
         entries = (lax.index_in_dim(left, k, axis, keepdims=False) for k in range(left.shape[axis]))
         left = functools.reduce(REDUCED_BY[eqn.primitive.name], entries)
-    return with_params(eqn, [left], axes=tuple(axes)) if axes else [Lane(left, True)]
+    return with_params(eqn, [left], axes=tuple(axes)) if axes else [Batched(left, True)]
 
 
 REDUCED_BY: dict[str, Callable[[jax.Array, jax.Array], jax.Array]] = {
@@ -218,7 +218,7 @@ ELEMENTWISE = frozenset(
 )
 
 # Primitive -> outputs, or None to leave it to vmap.
-RULES: dict[str, Callable[[Any, list[Lane], int], list[Lane] | None]] = {
+RULES: dict[str, Callable[[Any, list[Batched], int], list[Batched] | None]] = {
     **dict.fromkeys(
         "reduce_prod reduce_and reduce_or reduce_xor argmax argmin cumsum cumprod "
         "cummax cummin cumlogsumexp concatenate rev squeeze sort split optimization_barrier".split(),

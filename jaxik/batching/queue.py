@@ -11,9 +11,9 @@ from jax import lax
 from jaxik.batching.broadcast import filled
 from jaxik.batching.devices import lanes_for
 from jaxik.batching.method import STEPS, Method, Phase, row_of
-from jaxik.batching.scheduler import Seats, after_judging, at_work, next_to_judge, reseated, seats_for
-from jaxik.batching.trailing_vmap import PerElement, lanes, lanes_where_needed, the_same_for_all
-from jaxik.numerics.fusion import kept
+from jaxik.batching.scheduler import Slots, after_conclusion, is_working, next_to_conclude, refill, slots_for
+from jaxik.batching.trailing_vmap import PerElement, is_unbatched, vmap_last, vmap_last_where_mapped
+from jaxik.numerics.fusion import materialize
 
 # The share of the elements at work, one in so many, that wait before all lanes take other ones. Searches of 4,096 and
 # 10,000 Pandas take 25.9 and 55.5 ms so on one core, 27.3 and 56.9 with an eighth; `solve` is as fast with both.
@@ -36,7 +36,7 @@ class _Elements:
         self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
         known: dict[Any, Any] = {}
         context, differs = self._load(self._gathered(jnp.arange(method.width)), known)
-        self._known = the_same_for_all(known)
+        self._known = is_unbatched(known)
         self._shared, self._structure = jax.tree.flatten(context)
         self.differs = jax.tree.unflatten(self._structure, differs)
         self.one = jax.tree.map(
@@ -46,10 +46,10 @@ class _Elements:
     def _load(self, given: list[jax.Array], known: dict[Any, Any]) -> tuple[Any, list[bool]]:
         """The contexts of elements of which `given` are the mapped arguments, lane axis last."""
         # XLA would turn or gather them again in each consumer.
-        parts = iter(kept(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in given)
+        parts = iter(materialize(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in given)
         leaves = [next(parts) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
         size = given[0].shape[-1]
-        context, differs = lanes_where_needed(self._prepare, self._mapped, size, known)(*leaves)
+        context, differs = vmap_last_where_mapped(self._prepare, self._mapped, size, known)(*leaves)
         return context, jax.tree.leaves(differs)
 
     def _gathered(self, which: jax.Array) -> list[jax.Array]:
@@ -115,13 +115,13 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     method = method._replace(width=lanes_for(method.width, count), phases=phases)
     elements = _Elements(method, leaves, mapped, treedef)
     packing = _Packing(jax.eval_shape(method.start, elements.one))
-    start = lanes(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
+    start = vmap_last(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
     results, record = elements.blockwise(method.width, start), None
     if method.record is not None:
-        record = elements.blockwise(method.width, lanes(method.record, (elements.differs,), method.width))
+        record = elements.blockwise(method.width, vmap_last(method.record, (elements.differs,), method.width))
     for phase in method.phases:
         results, record = _stream_phase(phase, elements, packing, results, record)
-    answer = lanes(
+    answer = vmap_last(
         lambda context, packed, record: method.answer(context, packing.unpack(packed), record),
         (elements.differs, True, True),
         method.width,
@@ -180,29 +180,29 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
         result, again = phase.judge(context, packing.unpack(packed), state)
         return packing.pack(result), again & phase.attempts
 
-    init = lanes(start, (elements.differs, True, True), width)
-    step = lanes(phase.step, (elements.differs, True), width)
-    is_over = lanes(phase.ended, (True,), width)
-    judge = lanes(judge_one, (elements.differs, True, True), width)
-    watch = None if phase.watch is None else lanes(phase.watch, (True, True), width)
+    init = vmap_last(start, (elements.differs, True, True), width)
+    step = vmap_last(phase.step, (elements.differs, True), width)
+    is_over = vmap_last(phase.ended, (True,), width)
+    judge = vmap_last(judge_one, (elements.differs, True, True), width)
+    watch = None if phase.watch is None else vmap_last(phase.watch, (True, True), width)
 
-    def elements_at(seats: Seats) -> jax.Array:
+    def elements_at(seats: Slots) -> jax.Array:
         """Which elements the lanes work on, or some other."""
         return order[elements.clipped(seats.place[seats.seat])]
 
-    def written(seats: Seats, here: jax.Array) -> jax.Array:
+    def written(seats: Slots, here: jax.Array) -> jax.Array:
         """The same where `here`, else one that does not exist, so that nothing is written."""
         return jnp.where(here, elements_at(seats), count)
 
-    def take(seats: Seats) -> tuple[list[jax.Array], Any]:
+    def take(seats: Slots) -> tuple[list[jax.Array], Any]:
         """Contexts and first states of what the lanes are to work on."""
         which = elements_at(seats)
         own = elements.own(which)
         return own, init(elements.context(own), _lanes_of(results, which), seats.attempt)
 
-    def work(seats: Seats, own: list[jax.Array], state: Any, record: Any) -> tuple[Seats, Any, Any]:
+    def work(seats: Slots, own: list[jax.Array], state: Any, record: Any) -> tuple[Slots, Any, Any]:
         """Steps until enough lanes have ended to be worth the taking of others."""
-        context, head = elements.context(own), next_to_judge(seats)
+        context, head = elements.context(own), next_to_conclude(seats)
         worth_it = jnp.maximum(jnp.sum(head) // WAITING, 1)
         none_left = (seats.following >= total) & (not phase.attempts)
 
@@ -223,20 +223,20 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
             over, state, record = lax.while_loop(going, advance, (seats.over, state, record))
         return seats._replace(over=over), state, record
 
-    def judged(seats: Seats, own: list[jax.Array], state: Any, found: Any) -> tuple[Seats, Any]:
+    def judged(seats: Slots, own: list[jax.Array], state: Any, found: Any) -> tuple[Slots, Any]:
         """What ended is judged, the attempts of an element in their order."""
         context = elements.context(own)
 
-        def due(seats: Seats) -> jax.Array:
-            return seats.over & next_to_judge(seats)
+        def due(seats: Slots) -> jax.Array:
+            return seats.over & next_to_conclude(seats)
 
-        def advance(carry: tuple[Seats, Any]) -> tuple[Seats, Any]:
+        def advance(carry: tuple[Slots, Any]) -> tuple[Slots, Any]:
             seats, found = carry
             here = due(seats)
             result, again = judge(context, _lanes_of(found, elements_at(seats)), state)
             place = written(seats, here)
             found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, result)
-            return after_judging(seats, here, again), found
+            return after_conclusion(seats, here, again), found
 
         return lax.while_loop(lambda carry: jnp.any(due(carry[0])), advance, (seats, found))
 
@@ -244,10 +244,10 @@ def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results:
         seats, own, state, found, record = carry
         seats, state, record = work(seats, own, state, record)
         seats, found = judged(seats, own, state, found)
-        seats, fresh = reseated(seats, total, phase.attempts)
+        seats, fresh = refill(seats, total, phase.attempts)
         own, state = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), take(seats), (own, state))
         return seats, own, state, found, record
 
-    first = seats_for(width, total)
-    carry = lax.while_loop(lambda carry: jnp.any(at_work(carry[0])), advance, (first, *take(first), results, record))
+    first = slots_for(width, total)
+    carry = lax.while_loop(lambda carry: jnp.any(is_working(carry[0])), advance, (first, *take(first), results, record))
     return carry[3], carry[4]

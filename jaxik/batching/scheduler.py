@@ -16,7 +16,7 @@ from jax import lax
 DONE = 2**31 - 1
 
 
-class Seats(NamedTuple):
+class Slots(NamedTuple):
     """What W lanes work on. Each lane takes elements from the queue to its own seat, and may work for other seats.
 
     Lanes work for other seats only when the queue is empty, so that a lane that takes an element has its seat to
@@ -40,31 +40,31 @@ class Seats(NamedTuple):
     following: jax.Array
 
 
-def seats_for(width: int, total: jax.Array) -> Seats:
+def slots_for(width: int, total: jax.Array) -> Slots:
     """The first `width` of `total` () elements at their first attempts."""
     lane = jnp.arange(width, dtype=jnp.int32)
     none, empty = jnp.zeros_like(lane), lane >= total
     judged = jnp.where(empty, DONE, 0).astype(jnp.int32)
-    return Seats(lane, none + 1, judged, lane, none, empty, jnp.asarray(width, jnp.int32))
+    return Slots(lane, none + 1, judged, lane, none, empty, jnp.asarray(width, jnp.int32))
 
 
-def at_work(seats: Seats) -> jax.Array:
+def is_working(seats: Slots) -> jax.Array:
     """The seats (W,) whose element is not done."""
     return seats.judged < DONE
 
 
-def next_to_judge(seats: Seats) -> jax.Array:
+def next_to_conclude(seats: Slots) -> jax.Array:
     """The lanes (W,) with the first attempt of their element that was not judged yet."""
     return seats.attempt == seats.judged[seats.seat]
 
 
-def after_judging(seats: Seats, due: jax.Array, again: jax.Array) -> Seats:
+def after_conclusion(seats: Slots, due: jax.Array, again: jax.Array) -> Slots:
     """The attempts of lanes `due` (W,) were judged; `again` (W,) where another one is wanted."""
     judged = jnp.where(again, seats.attempt + 1, DONE)
     return seats._replace(judged=seats.judged.at[_written(seats, due)].set(judged, mode="drop"))
 
 
-def reseated(seats: Seats, total: jax.Array, attempts: bool) -> tuple[Seats, jax.Array]:
+def refill(seats: Slots, total: jax.Array, attempts: bool) -> tuple[Slots, jax.Array]:
     """Lanes whose attempt was judged, or is not wanted any more, take another one.
 
     An element that no lane works on goes on where it was judged; then come elements that wait, then, where elements
@@ -91,14 +91,14 @@ def reseated(seats: Seats, total: jax.Array, attempts: bool) -> tuple[Seats, jax
         return seats, new
     seats = _with_begun(seats, goes_on)
     idle = free & ~new
-    useful = jnp.any(idle) & jnp.any(at_work(seats))
-    seats, helping = lax.cond(useful, _helping, lambda seats, _: (seats, jnp.zeros_like(idle)), seats, idle)
+    useful = jnp.any(idle) & jnp.any(is_working(seats))
+    seats, helping = lax.cond(useful, _speculate, lambda seats, _: (seats, jnp.zeros_like(idle)), seats, idle)
     return seats, new | goes_on | helping
 
 
-def _helping(seats: Seats, idle: jax.Array) -> tuple[Seats, jax.Array]:
+def _speculate(seats: Slots, idle: jax.Array) -> tuple[Slots, jax.Array]:
     """All idle lanes (W,) begin the next attempts of elements at work, as many for each."""
-    working, width = at_work(seats), seats.seat.shape[0]
+    working, width = is_working(seats), seats.seat.shape[0]
     many = jnp.sum(working, dtype=jnp.int32)
     place = jnp.where(working, jnp.cumsum(working, dtype=jnp.int32) - 1, width)
     listed = jnp.zeros_like(seats.seat).at[place].set(jnp.arange(width, dtype=jnp.int32), mode="drop")
@@ -109,10 +109,10 @@ def _helping(seats: Seats, idle: jax.Array) -> tuple[Seats, jax.Array]:
     return _with_begun(seats, idle), idle
 
 
-def _with_begun(seats: Seats, fresh: jax.Array) -> Seats:
+def _with_begun(seats: Slots, fresh: jax.Array) -> Slots:
     return seats._replace(begun=seats.begun.at[_written(seats, fresh)].add(1, mode="drop"))
 
 
-def _written(seats: Seats, here: jax.Array) -> jax.Array:
+def _written(seats: Slots, here: jax.Array) -> jax.Array:
     """The seats of lanes `here` (W,), of the others one that does not exist, so that nothing is written."""
     return jnp.where(here, seats.seat, seats.seat.shape[0])

@@ -1,7 +1,7 @@
 """Batching with the mapped axis last.
 
 `jax.vmap` puts the batch axis first wherever operands differ, which leaves the fastest-varying axis of every array at
-3 or 6 entries: nothing for a SIMD unit or a warp to work on. `lanes` maps a function of one element over the *last*
+3 or 6 entries: nothing for a SIMD unit or a warp to work on. `vmap_last` maps a function of one element over the *last*
 axis of every array instead, so that all arithmetic runs along contiguous lanes, and turns the tiny contractions of
 kinematics into multiply-and-add over lanes in the place of a library call per 3x3 matrix.
 
@@ -19,8 +19,8 @@ from jax import lax
 from jax.extend import core as jex_core
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from jaxik.batching.deduplicate import identity
-from jaxik.batching.primitive_rules import ELEMENTWISE, RULES, Lane, aligned, all_mapped, bind, by_vmap, with_lanes
+from jaxik.batching.deduplicate import equation_key
+from jaxik.batching.primitive_rules import ELEMENTWISE, RULES, Batched, aligned, all_batched, bind, by_vmap, with_lanes
 
 
 class PerElement:
@@ -41,7 +41,7 @@ class PerElement:
         return self._traces[key]
 
 
-def lanes(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> Callable[..., Any]:
+def vmap_last(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> Callable[..., Any]:
     """Map `function` over the last axis of its arguments.
 
     Args:
@@ -58,13 +58,13 @@ def lanes(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> 
     )
 
 
-def lanes_where_needed(
+def vmap_last_where_mapped(
     function: Callable[..., Any] | PerElement, mapped: Any, size: int, known: "dict[Any, _Known] | None" = None
 ) -> Callable[..., tuple[Any, Any]]:
-    """Like `lanes`, but outputs that do not depend on a mapped argument stay without a lane axis.
+    """Like `vmap_last`, but outputs that do not depend on a mapped argument stay without a lane axis.
 
     Args:
-      known: what an earlier call with the same arguments found, filled by this one: `the_same_for_all` of it can be
+      known: what an earlier call with the same arguments found, filled by this one: `is_unbatched` of it can be
         given again where the mapped arguments differ.
 
     Returns:
@@ -80,7 +80,7 @@ def lanes_where_needed(
     return partly
 
 
-def the_same_for_all(known: "dict[Any, _Known]") -> "dict[Any, _Known]":
+def is_unbatched(known: "dict[Any, _Known]") -> "dict[Any, _Known]":
     """What does not depend on a mapped argument."""
     return {key: value for key, value in known.items() if not any(x.mapped for x in value.inputs)}
 
@@ -93,7 +93,7 @@ def without_repetitions(closed: jex_core.ClosedJaxpr) -> jex_core.ClosedJaxpr:
     """
 
     def run(*args: Any) -> list[Any]:
-        return [x.value for x in _evaluate(closed, [Lane(x, False) for x in args], 1)]
+        return [x.value for x in _evaluate(closed, [Batched(x, False) for x in args], 1)]
 
     found = jax.make_jaxpr(run)(*closed.in_avals)
     jaxpr, _ = dce_jaxpr(found.jaxpr, [True] * len(found.out_avals), instantiate=True)
@@ -101,7 +101,7 @@ def without_repetitions(closed: jex_core.ClosedJaxpr) -> jex_core.ClosedJaxpr:
 
 
 def _is_lane(x: Any) -> bool:
-    return isinstance(x, Lane)
+    return isinstance(x, Batched)
 
 
 def _mapped(element: PerElement, mapped: Any, size: int, args: tuple[Any, ...], known: Any = None) -> Any:
@@ -109,7 +109,7 @@ def _mapped(element: PerElement, mapped: Any, size: int, args: tuple[Any, ...], 
     flags = jax.tree.leaves(_broadcast_prefix(mapped, args))
     shapes = [_element_shape(x, m) for x, m in zip(leaves, flags, strict=True)]
     closed, structure = element.trace(treedef, shapes)
-    outputs = _evaluate(closed, [Lane(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size, known)
+    outputs = _evaluate(closed, [Batched(jnp.asarray(x), m) for x, m in zip(leaves, flags, strict=True)], size, known)
     return jax.tree.unflatten(structure, outputs)
 
 
@@ -123,23 +123,23 @@ def _element_shape(x: Any, mapped: bool) -> jax.ShapeDtypeStruct:
 
 
 def _evaluate(
-    closed: jex_core.ClosedJaxpr, args: Sequence[Lane], size: int, known: "dict[Any, _Known] | None" = None
-) -> list[Lane]:
+    closed: jex_core.ClosedJaxpr, args: Sequence[Batched], size: int, known: "dict[Any, _Known] | None" = None
+) -> list[Batched]:
     """Evaluate a jaxpr; what was computed before, also in a call around this one, is not computed again."""
     jaxpr = closed.jaxpr
-    env: dict[Any, Lane] = {}
+    env: dict[Any, Batched] = {}
     known = {} if known is None else known
 
-    def read(atom: Any) -> Lane:
-        return Lane(atom.val, False) if isinstance(atom, jex_core.Literal) else env[atom]
+    def read(atom: Any) -> Batched:
+        return Batched(atom.val, False) if isinstance(atom, jex_core.Literal) else env[atom]
 
     for var, const in zip(jaxpr.constvars, closed.consts, strict=True):
-        env[var] = Lane(const, False)
+        env[var] = Batched(const, False)
     for var, arg in zip(jaxpr.invars, args, strict=True):
         env[var] = arg
     for eqn in jaxpr.eqns:
         inputs = [read(atom) for atom in eqn.invars]
-        key = identity(eqn, [x.value for x in inputs]), tuple(x.mapped for x in inputs)
+        key = equation_key(eqn, [x.value for x in inputs]), tuple(x.mapped for x in inputs)
         if key not in known:
             known[key] = _Known(eqn, inputs, _apply(eqn, inputs, size, known))
         for var, out in zip(eqn.outvars, known[key].outputs, strict=True):
@@ -151,19 +151,19 @@ class _Known(NamedTuple):
     """What was evaluated. Equation and inputs are kept alive, so that their identities stay their own."""
 
     eqn: Any
-    inputs: list[Lane]
-    outputs: list[Lane]
+    inputs: list[Batched]
+    outputs: list[Batched]
 
 
-def _apply(eqn: Any, inputs: list[Lane], size: int, known: Any) -> list[Lane]:
+def _apply(eqn: Any, inputs: list[Batched], size: int, known: Any) -> list[Batched]:
     name = eqn.primitive.name
     inner = _inlined(eqn)
     if inner is not None:
         return _evaluate(inner, inputs, size, known)
     if not any(x.mapped for x in inputs):
-        return [Lane(x, False) for x in bind(eqn, eqn.params, [x.value for x in inputs])]
+        return [Batched(x, False) for x in bind(eqn, eqn.params, [x.value for x in inputs])]
     if name in ELEMENTWISE:
-        return [Lane(x, True) for x in bind(eqn, eqn.params, aligned(eqn, inputs, size))]
+        return [Batched(x, True) for x in bind(eqn, eqn.params, aligned(eqn, inputs, size))]
     if name in CONTROL:
         return CONTROL[name](eqn, inputs, size)
     if name in RULES:
@@ -184,53 +184,53 @@ def _inlined(eqn: Any) -> jex_core.ClosedJaxpr | None:
     return None
 
 
-def _scan(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _scan(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     p = eqn.params
     n_consts, n_carry = p["num_consts"], p["num_carry"]
     consts, carry, xs = inputs[:n_consts], inputs[n_consts : n_consts + n_carry], inputs[n_consts + n_carry :]
 
     def body(carry_values: list[jax.Array], x_values: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
-        step = [Lane(c, True) for c in carry_values]
-        step_xs = [Lane(x, m.mapped) for x, m in zip(x_values, xs, strict=True)]
-        out = all_mapped(_evaluate(p["jaxpr"], [*consts, *step, *step_xs], size), size)
+        step = [Batched(c, True) for c in carry_values]
+        step_xs = [Batched(x, m.mapped) for x, m in zip(x_values, xs, strict=True)]
+        out = all_batched(_evaluate(p["jaxpr"], [*consts, *step, *step_xs], size), size)
         return out[:n_carry], out[n_carry:]
 
     last, stacked = lax.scan(
         body,
-        all_mapped(carry, size),
+        all_batched(carry, size),
         [x.value for x in xs],
         length=p["length"],
         reverse=p["reverse"],
         unroll=p["unroll"],
     )
-    return [Lane(x, True) for x in (*last, *stacked)]
+    return [Batched(x, True) for x in (*last, *stacked)]
 
 
-def _while(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _while(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     p = eqn.params
     n_cond, n_body = p["cond_nconsts"], p["body_nconsts"]
     cond_consts, body_consts, init = inputs[:n_cond], inputs[n_cond : n_cond + n_body], inputs[n_cond + n_body :]
 
     def running(carry: list[jax.Array]) -> jax.Array:
-        (out,) = _evaluate(p["cond_jaxpr"], [*cond_consts, *(Lane(c, True) for c in carry)], size)
+        (out,) = _evaluate(p["cond_jaxpr"], [*cond_consts, *(Batched(c, True) for c in carry)], size)
         return with_lanes(out, size)
 
     def body(carry: list[jax.Array]) -> list[jax.Array]:
-        new = all_mapped(_evaluate(p["body_jaxpr"], [*body_consts, *(Lane(c, True) for c in carry)], size), size)
+        new = all_batched(_evaluate(p["body_jaxpr"], [*body_consts, *(Batched(c, True) for c in carry)], size), size)
         alive = running(carry)
         return [jnp.where(alive, n, c) for n, c in zip(new, carry, strict=True)]
 
-    return [Lane(x, True) for x in lax.while_loop(lambda c: jnp.any(running(c)), body, all_mapped(init, size))]
+    return [Batched(x, True) for x in lax.while_loop(lambda c: jnp.any(running(c)), body, all_batched(init, size))]
 
 
-def _custom_jvp(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _custom_jvp(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     """The body over lanes; where derivatives are taken of it, the custom rule over lanes."""
     differentiable = [jnp.issubdtype(jnp.result_type(x.value), jnp.inexact) for x in inputs]
 
     @jax.custom_jvp
     def call(*values: jax.Array) -> list[jax.Array]:
-        lanes_in = [Lane(v, x.mapped) for v, x in zip(values, inputs, strict=True)]
-        return all_mapped(_evaluate(eqn.params["call_jaxpr"], lanes_in, size), size)
+        lanes_in = [Batched(v, x.mapped) for v, x in zip(values, inputs, strict=True)]
+        return all_batched(_evaluate(eqn.params["call_jaxpr"], lanes_in, size), size)
 
     def element_jvp(values: list[Any], tangents: list[Any]) -> tuple[list[Any], list[Any]]:
         rest = iter(tangents)
@@ -245,23 +245,23 @@ def _custom_jvp(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
         mapped = [x.mapped for x in inputs]
         wanted = [t for t, d in zip(tangents, differentiable, strict=True) if d]
         flags = [m for m, d in zip(mapped, differentiable, strict=True) if d]
-        return lanes(element_jvp, (mapped, flags), size)(list(values), wanted)
+        return vmap_last(element_jvp, (mapped, flags), size)(list(values), wanted)
 
-    return [Lane(x, True) for x in call(*(x.value for x in inputs))]
+    return [Batched(x, True) for x in call(*(x.value for x in inputs))]
 
 
-def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
+def _cond(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     index, *operands = inputs
     branches = eqn.params["branches"]
 
     def branch(closed: jex_core.ClosedJaxpr) -> Callable[..., list[jax.Array]]:
-        return lambda *xs: all_mapped(
-            _evaluate(closed, [Lane(x, o.mapped) for x, o in zip(xs, operands, strict=True)], size), size
+        return lambda *xs: all_batched(
+            _evaluate(closed, [Batched(x, o.mapped) for x, o in zip(xs, operands, strict=True)], size), size
         )
 
     values = [x.value for x in operands]
     if not index.mapped:
-        return [Lane(x, True) for x in lax.switch(index.value, [branch(b) for b in branches], *values)]
+        return [Batched(x, True) for x in lax.switch(index.value, [branch(b) for b in branches], *values)]
     # A branch that no lane takes is not run at all; its outputs are never looked at.
     which = jnp.clip(index.value.astype(jnp.int32), 0, len(branches) - 1)
     # One that computes nothing is what the others are chosen over.
@@ -282,12 +282,12 @@ def _cond(eqn: Any, inputs: list[Lane], size: int) -> list[Lane]:
             chosen,
             *values,
         )
-    return [Lane(x, True) for x in chosen]
+    return [Batched(x, True) for x in chosen]
 
 
 CALLS = frozenset({"jit", "pjit", "closed_call", "core_call"})
 
-CONTROL: dict[str, Callable[[Any, list[Lane], int], list[Lane]]] = {
+CONTROL: dict[str, Callable[[Any, list[Batched], int], list[Batched]]] = {
     "scan": _scan,
     "while": _while,
     "cond": _cond,

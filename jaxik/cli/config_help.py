@@ -52,7 +52,8 @@ a configuration (paths in it are relative to its folder):
   start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
   options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
   # search: true                  # where the start does not lead there, try others all over the joint space; or
-  #         {max_starts: 128, start_steps: 30, box: 1, candidates: 8, prefer: cost}  # or reference, or limits
+  #         {max_starts: 128, max_steps_per_start: 30, unlimited_range: 1, num_candidates: 8, rank_by: cost}  # or
+  # reference, or limits
   units: {length: m, angle: rad}  # of all lengths and angles above: m or mm, rad or deg. Ratios, matrices and
                                   # manipulability are of m and rad, whatever these say
   seed: 0                         # of everything that is sampled

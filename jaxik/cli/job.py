@@ -140,7 +140,7 @@ def _options(root: Section, max_steps: int | None, trace: bool) -> SolveOptions:
         given |= {key: section.number(key) for key in ("initial_damping", "step_tolerance") if key in section}
     if max_steps is not None:
         given["max_steps"] = max_steps
-    return SolveOptions(**given, trace=trace and given.get("max_steps", True))
+    return SolveOptions(**given, record_trace=trace and given.get("max_steps", True))
 
 
 def _search_options(root: Section, max_steps: int | None, trace: bool) -> SearchOptions:
@@ -149,13 +149,17 @@ def _search_options(root: Section, max_steps: int | None, trace: bool) -> Search
     given: dict[str, Any] = {}
     if root.get("search") is not True:
         section = root.section("search")
-        section.allow("max_starts", "start_steps", "candidates", "prefer", "box")
-        counts = ("max_starts", "start_steps", "candidates")
+        section.allow("max_starts", "max_steps_per_start", "num_candidates", "rank_by", "unlimited_range")
+        counts = ("max_starts", "max_steps_per_start", "num_candidates")
         given = {key: section.integer(key, least=1) for key in counts if key in section}
-        given |= {"box": section.number("box")} if "box" in section else {}
-        given |= {"prefer": section.choice("prefer", PREFERENCES)} if "prefer" in section else {}
-    finish = SearchOptions().solve if "options" not in root and max_steps is None else _options(root, max_steps, False)
-    return SearchOptions(**given, solve=finish)
+        given |= {"unlimited_range": section.number("unlimited_range")} if "unlimited_range" in section else {}
+        given |= {"rank_by": section.choice("rank_by", PREFERENCES)} if "rank_by" in section else {}
+    finish = (
+        SearchOptions().solve_options
+        if "options" not in root and max_steps is None
+        else _options(root, max_steps, False)
+    )
+    return SearchOptions(**given, solve_options=finish)
 
 
 def target_count(task: Task) -> int:

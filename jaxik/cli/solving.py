@@ -11,7 +11,7 @@ import jax
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
-from jaxik.batching.devices import keep_compiled, use_all_cores
+from jaxik.batching.devices import enable_compilation_cache, use_all_cores
 from jaxik.cli import summary
 from jaxik.cli.chunks import solve_in_chunks
 from jaxik.cli.job import KEYS, read_dtype, read_job, read_output
@@ -31,7 +31,7 @@ def run_solve(arguments: argparse.Namespace) -> int:
     with contextlib.suppress(JaxikError):
         use_all_cores()
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        keep_compiled()
+        enable_compilation_cache()
     file = read_yaml(arguments.config)
     file.root.allow(*KEYS)
     dtype, output = read_dtype(file.root, arguments.dtype), read_output(file, arguments.output)

@@ -64,7 +64,7 @@ def errors(job: Job, outcome: Outcome) -> list[Errors]:
 
 def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None) -> dict[str, Any]:
     """The summary in SI units; an error that is not finite is null."""
-    status, iterations, starts = (getattr(outcome.solution, name) for name in ("status", "iterations", "starts"))
+    status, iterations, starts = (getattr(outcome.solution, name) for name in ("status", "iterations", "num_starts"))
     count = len(status)
     by_task: dict[str, Any] = {name: {} for name in sorted(job.reported)}
     for error in errors(job, outcome):
@@ -86,7 +86,7 @@ def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None)
         "status": {kind.name: int(np.sum(status == kind)) for kind in Status},
         "errors": by_task,
         "iterations": {"mean": float(iterations.mean()), "max": int(iterations.max())},
-        "starts": {"mean": float(starts.mean()), "max": int(starts.max())},
+        "num_starts": {"mean": float(starts.mean()), "max": int(starts.max())},
         "seconds": {"load": load_seconds, "compile": outcome.compile_seconds, "run": outcome.run_seconds},
         "elements_per_second": count / outcome.run_seconds,
         "output": output,
@@ -129,8 +129,8 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     end.add_column()
     steps = facts["iterations"]
     end.add_row("steps", f"mean {steps['mean']:.1f}, most {steps['max']}")
-    if facts["starts"]["max"] > 1:
-        end.add_row("starts", f"mean {facts['starts']['mean']:.1f}, most {facts['starts']['max']}")
+    if facts["num_starts"]["max"] > 1:
+        end.add_row("num_starts", f"mean {facts['num_starts']['mean']:.1f}, most {facts['num_starts']['max']}")
     end.add_row("time", times)
     if output:
         end.add_row("output", Text(output))

@@ -30,30 +30,30 @@ class Status(enum.IntEnum):
     NONFINITE = 5
 
 
-class Derivative(enum.IntEnum):
+class DerivativeStatus(enum.IntEnum):
     """What the derivative of an element's answer is worth, decided in this order, the last first. Arrays are int32.
 
-    UNASKED: nothing was differentiated.
+    NOT_COMPUTED: nothing was differentiated.
     EXACT: the derivative of the solution.
-    UNDETERMINED: the tasks leave degrees of freedom undetermined: of all tangents that keep them fulfilled, the
+    NON_UNIQUE: the tasks leave degrees of freedom undetermined: of all tangents that keep them fulfilled, the
       smallest, and zero in what they leave free.
-    KINK: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave it. Of a
-      step also: a joint is at its limit and held there, as how far it may go is another inside and outside.
+    WEAKLY_ACTIVE: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave
+      it. Of a step also: a joint is at its limit and held there, as how far it may go is another inside and outside.
     APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
       curvature changes is left out in part. Of a step: its start is outside limits that contradict each other on the
       way back: how much of it is demanded counts as given.
-    UNSETTLED: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
+    NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
       Gauss-Newton where there is no such, and for a solve that is INFEASIBLE.
-    NONE: something is not finite, or a step INFEASIBLE, which stands still: zero.
+    UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero.
     """
 
-    UNASKED = -1
+    NOT_COMPUTED = -1
     EXACT = 0
-    UNDETERMINED = 1
-    KINK = 2
+    NON_UNIQUE = 1
+    WEAKLY_ACTIVE = 2
     APPROXIMATE = 3
-    UNSETTLED = 4
-    NONE = 5
+    NOT_STATIONARY = 4
+    UNAVAILABLE = 5
 
 
 REMEDIES = {

@@ -10,7 +10,7 @@ from jaxik.kinematics.link_constants import on_segments
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import WORLD
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import arrange
+from jaxik.numerics.linalg import static_gather
 
 
 def mass_matrix(robot: RobotModel, kin: Kinematics) -> jax.Array:
@@ -33,16 +33,16 @@ def mass_matrix(robot: RobotModel, kin: Kinematics) -> jax.Array:
         return jnp.zeros((0, 0), kin.q.dtype)
     moving = [body for body in range(len(topology.body_names)) if plan.segment_of_body(body) != WORLD]
     carriers, place = on_segments(robot, plan, moving)
-    turn = arrange(kin.rotations, carriers)
+    turn = static_gather(kin.rotations, carriers)
     rotation = jnp.einsum("bij,bjk->bik", turn, place.rotation)
     # Momenta count about one point amid the robot: the nearer it is, the fewer digits are lost.
     origin = jnp.mean(kin.positions, axis=0)
-    offset = arrange(kin.positions, carriers) - origin + jnp.einsum("bij,bj->bi", turn, place.position)
-    center = offset + jnp.einsum("bij,bj->bi", rotation, arrange(robot.body_center, moving))
-    mass = arrange(robot.body_mass, moving)
+    offset = static_gather(kin.positions, carriers) - origin + jnp.einsum("bij,bj->bi", turn, place.position)
+    center = offset + jnp.einsum("bij,bj->bi", rotation, static_gather(robot.body_center, moving))
+    mass = static_gather(robot.body_mass, moving)
     steiner = jnp.sum(center * center, 1)[:, None, None] * jnp.eye(3, dtype=center.dtype)
     steiner = steiner - center[:, :, None] * center[:, None, :]
-    own = jnp.einsum("bij,bjk,blk->bil", rotation, arrange(robot.body_inertia, moving), rotation)
+    own = jnp.einsum("bij,bjk,blk->bil", rotation, static_gather(robot.body_inertia, moving), rotation)
     inertia = own + mass[:, None, None] * steiner
 
     # behind[s, b]: body b moves with segment s.
@@ -55,9 +55,9 @@ def mass_matrix(robot: RobotModel, kin: Kinematics) -> jax.Array:
         s for _, s in sorted((dof, s) for s, j in enumerate(plan.joints) for dof in topology.joints[j].v_indices)
     ]
     angular, linear = kin.angular, kin.linear + lie.cross(kin.angular, origin[:, None] - kin.anchors)
-    total, moment = arrange(total, segment), arrange(moment, segment).T
+    total, moment = static_gather(total, segment), static_gather(moment, segment).T
     momentum = total * linear + lie.cross(angular, moment)
-    spin = jnp.einsum("vij,jv->iv", arrange(inertia, segment), angular) + lie.cross(moment, linear)
+    spin = jnp.einsum("vij,jv->iv", static_gather(inertia, segment), angular) + lie.cross(moment, linear)
     product = linear.T @ momentum + angular.T @ spin
     nearer = np.array([[i != j and i in plan.ancestors[j] for j in segment] for i in segment])
     same = np.array([[i == j for j in segment] for i in segment])

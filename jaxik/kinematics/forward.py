@@ -18,9 +18,9 @@ from jaxik.kinematics.link_constants import Rows, Segments, rows_of
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import WORLD, JointType
 from jaxik.numerics import lie
-from jaxik.numerics.fusion import kept
+from jaxik.numerics.fusion import materialize
 from jaxik.numerics.lie import Transform
-from jaxik.numerics.linalg import NOTHING, arrange, with_rows
+from jaxik.numerics.linalg import PAD, set_rows, static_gather
 from jaxik.numerics.trigonometry import sine_cosine
 
 
@@ -82,7 +82,7 @@ class Kinematics:
         place = self._place(frame)
         moved = self._moved_by(self.plan.frame_segments[place])
         arm = self.frame_positions[place][:, None] - self.anchors
-        linear = kept(self.linear + lie.cross(self.angular, arm))
+        linear = materialize(self.linear + lie.cross(self.angular, arm))
         if moved.all():
             return linear, self.angular
         mask = jnp.asarray(moved, self.q.dtype)
@@ -91,13 +91,13 @@ class Kinematics:
     def frames_at(self, frames: Sequence[Frame]) -> FramesAt:
         """Poses and Jacobians of several frames, which need not differ."""
         places = [self._place(frame) for frame in frames]
-        position = arrange(self.frame_positions, places)
+        position = static_gather(self.frame_positions, places)
         moved = np.stack([self._moved_by(self.plan.frame_segments[place]) for place in places])
         mask = jnp.asarray(moved[:, None], self.q.dtype)
         arm = jnp.moveaxis(position, 0, 1)[:, :, None] - self.anchors[:, None]
         swing = lie.cross(jnp.broadcast_to(self.angular[:, None], arm.shape), arm)
         return FramesAt(
-            arrange(self.frame_rotations, places),
+            static_gather(self.frame_rotations, places),
             position,
             (self.linear + jnp.moveaxis(swing, 0, 1)) * mask,
             self.angular * mask,
@@ -127,7 +127,7 @@ class Kinematics:
             moment = lie.cross(jnp.broadcast_to(force[3:, None], own.shape), own)
             upper = upper + 0.5 * (moment.T @ own)
         nearer, same = self.joint_order()
-        half = kept(jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0))
+        half = materialize(jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0))
         return half + half.T
 
     def joint_order(self) -> tuple[np.ndarray, np.ndarray]:
@@ -204,7 +204,7 @@ def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> 
         positions = jnp.concatenate([positions, jnp.zeros((1, 3), positions.dtype)])
     # One product of four terms is a loop for `lanes`: it goes to memory, and no consumer computes it again.
     dtype = positions.dtype
-    base = jnp.concatenate([arrange(rotations, carriers), arrange(positions, carriers)[:, :, None]], axis=2)
+    base = jnp.concatenate([static_gather(rotations, carriers), static_gather(positions, carriers)[:, :, None]], axis=2)
     offset = jnp.concatenate([constants.frame_rotation, constants.frame_position[:, :, None]], axis=2)
     last = jnp.broadcast_to(jnp.asarray([[0, 0, 0, 1]], dtype), (len(carriers), 1, 4))
     frames = jnp.einsum("fij,fjk->fik", base, jnp.concatenate([offset, last], axis=1))
@@ -228,8 +228,8 @@ class _Local(NamedTuple):
 def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
     plan = constants.plan
     joints = [plan.topology.joints[j] for j in plan.joints]
-    scalar = [j.q_index if j.type in (JointType.HINGE, JointType.SLIDE) else NOTHING for j in joints]
-    coordinate = arrange(q, scalar) - constants.reference
+    scalar = [j.q_index if j.type in (JointType.HINGE, JointType.SLIDE) else PAD for j in joints]
+    coordinate = static_gather(q, scalar) - constants.reference
     sines, cosines = sine_cosine(coordinate)
     slides, balls, free = (plan.of_type(kind) for kind in (JointType.SLIDE, JointType.BALL, JointType.FREE))
     if not (slides or balls or free):
@@ -240,17 +240,17 @@ def _local_transforms(constants: Segments, q: jax.Array) -> _Local:
         position = position + coordinate[:, None] * constants.slide
     if balls:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index for s in balls], 4))
-        rotation = with_rows(rotation, balls, jnp.einsum("sij,sjk->sik", arrange(rotation, balls), turned))
+        rotation = set_rows(rotation, balls, jnp.einsum("sij,sjk->sik", static_gather(rotation, balls), turned))
     if free:
         turned = jax.vmap(lie.quaternion_to_matrix)(_blocks(q, [joints[s].q_index + 3 for s in free], 4))
-        rotation = with_rows(rotation, free, turned)
-        position = with_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
+        rotation = set_rows(rotation, free, turned)
+        position = set_rows(position, free, _blocks(q, [joints[s].q_index for s in free], 3))
     return _Local(rows_of(rotation, position), constants.cosine, constants.sine, cosines, sines)
 
 
 def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
     """Equally long pieces of `q`, one a row."""
-    return arrange(q, [start + i for start in starts for i in range(width)]).reshape(len(starts), width)
+    return static_gather(q, [start + i for start in starts for i in range(width)]).reshape(len(starts), width)
 
 
 def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
@@ -282,7 +282,7 @@ def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
         if group.parents[0] == WORLD:
             base = jnp.broadcast_to(jnp.eye(3, 4, dtype=dtype), (count, 3, 4))
         else:
-            base = arrange(poses, group.parents)
+            base = static_gather(poses, group.parents)
         _, chain = lax.scan(step, base, jax.tree.map(of_group, ((local.cosines, local.sines), rows)))
         poses = jnp.concatenate([poses, chain.reshape(-1, 3, 4)])
     return poses[:, :, :3], poses[:, :, 3]
@@ -296,12 +296,12 @@ def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) ->
     for joint_type in (JointType.HINGE, JointType.SLIDE):
         members = plan.of_type(joint_type)
         if members:
-            axis = jnp.einsum("sij,sj->is", arrange(rotations, members), arrange(constants.axis, members))
+            axis = jnp.einsum("sij,sj->is", static_gather(rotations, members), static_gather(constants.axis, members))
             zero = jnp.zeros((3, len(members)), dtype)
             turns = joint_type is JointType.HINGE
             angular.append(axis if turns else zero)
             linear.append(zero if turns else axis)
-            anchors.append(arrange(positions, members).T)
+            anchors.append(static_gather(positions, members).T)
             dofs += [topology.joints[plan.joints[s]].v_index for s in members]
     for s in plan.of_type(JointType.BALL, JointType.FREE):
         joint = topology.joints[plan.joints[s]]
@@ -313,9 +313,9 @@ def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) ->
         anchors += [jnp.broadcast_to(positions[s][:, None], (3, joint.type.nv))]
         dofs += joint.v_indices
     place = dict(zip(dofs, range(len(dofs)), strict=True))
-    order = [place.get(dof, NOTHING) for dof in range(topology.nv)]
+    order = [place.get(dof, PAD) for dof in range(topology.nv)]
     if not dofs:
         nothing = jnp.zeros((3, topology.nv), dtype)
         return nothing, nothing, nothing
     parts = (jnp.concatenate(part, axis=1) for part in (angular, linear, anchors))
-    return tuple(arrange(part, order, axis=1) for part in parts)  # type: ignore[return-value]
+    return tuple(static_gather(part, order, axis=1) for part in parts)  # type: ignore[return-value]

@@ -79,7 +79,7 @@ def segments(robot: RobotModel, plan: Plan) -> Segments:
     return Segments(
         plan=plan,
         axis=axis,
-        reference=robot.q_reference[np.array([j.q_index for j in joints], int)],
+        reference=robot.qpos0[np.array([j.q_index for j in joints], int)],
         fixed=rows_of(rotation @ (hinge * parallel + (1 - hinge) * eye), position),
         cosine=rows_of(hinge * (rotation @ (eye - parallel)), still),
         sine=rows_of(hinge * (rotation @ turn), still),

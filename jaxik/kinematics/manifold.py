@@ -12,7 +12,7 @@ import numpy as np
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import NOTHING, arrange
+from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.numerics.trigonometry import first_quadrant
 
 # A coordinate this many roundings from its limit has arrived there.
@@ -46,13 +46,13 @@ def integrate(topology: Topology, q: jax.Array, dq: jax.Array) -> jax.Array:
     if not quaternions:
         return q + dq
     in_q, in_v = _vector_part(topology)
-    parts = [arrange(q, in_q) + arrange(dq, in_v)]
+    parts = [static_gather(q, in_q) + static_gather(dq, in_v)]
     stored = list(in_q)
     for at, rate in quaternions:
         turned = lie.quaternion_product(lie.normalized(q[at : at + 4]), lie.exp_quaternion(dq[rate : rate + 3]))
         parts.append(lie.normalized(turned))
         stored += range(at, at + 4)
-    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+    return static_gather(jnp.concatenate(parts), np.argsort(stored).tolist())
 
 
 def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Array:
@@ -61,29 +61,29 @@ def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Ar
     if not quaternions:
         return q_to - q_from
     in_q, in_v = _vector_part(topology)
-    parts = [arrange(q_to, in_q) - arrange(q_from, in_q)]
+    parts = [static_gather(q_to, in_q) - static_gather(q_from, in_q)]
     stored = list(in_v)
     for at, rate in quaternions:
         parts.append(lie.quaternion_difference(q_from[at : at + 4], q_to[at : at + 4]))
         stored += range(rate, rate + 3)
-    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+    return static_gather(jnp.concatenate(parts), np.argsort(stored).tolist())
 
 
 def tangent_bounds(robot: RobotModel) -> tuple[jax.Array, jax.Array]:
     """Limits of the coordinates behind each degree of freedom (nv,): infinite but for hinges and slides."""
     topology = robot.topology
     place = {topology.joints[j].v_index: j for j in topology.scalar_joints}
-    order = [place.get(dof, NOTHING) for dof in range(topology.nv)]
-    scalar = jnp.asarray([i != NOTHING for i in order])
-    lower = jnp.where(scalar, arrange(robot.limit_lower, order), -jnp.inf)
-    upper = jnp.where(scalar, arrange(robot.limit_upper, order), jnp.inf)
+    order = [place.get(dof, PAD) for dof in range(topology.nv)]
+    scalar = jnp.asarray([i != PAD for i in order])
+    lower = jnp.where(scalar, static_gather(robot.limit_lower, order), -jnp.inf)
+    upper = jnp.where(scalar, static_gather(robot.limit_upper, order), jnp.inf)
     return lower, upper
 
 
 def scalar_coordinates(topology: Topology, q: jax.Array) -> jax.Array:
     """For each degree of freedom its coordinate (nv,): zero but for hinges and slides."""
     place = {topology.joints[j].v_index: topology.joints[j].q_index for j in topology.scalar_joints}
-    return arrange(q, [place.get(dof, NOTHING) for dof in range(topology.nv)])
+    return static_gather(q, [place.get(dof, PAD) for dof in range(topology.nv)])
 
 
 def ball_angle(quaternion: jax.Array) -> jax.Array:
@@ -102,8 +102,8 @@ def limit_excess(robot: RobotModel, q: jax.Array) -> jax.Array:
     parts, stored = [], []
     if topology.scalar_joints:
         joints = list(topology.scalar_joints)
-        value = arrange(q, [topology.joints[j].q_index for j in joints])
-        lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+        value = static_gather(q, [topology.joints[j].q_index for j in joints])
+        lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
         parts.append(jnp.maximum(jnp.maximum(lower - value, value - upper), 0))
         stored += joints
     for j in topology.ball_joints:
@@ -113,7 +113,7 @@ def limit_excess(robot: RobotModel, q: jax.Array) -> jax.Array:
     for j in topology.free_joints:
         parts.append(jnp.zeros(1, q.dtype))
         stored.append(j)
-    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist()) if parts else jnp.zeros(0, q.dtype)
+    return static_gather(jnp.concatenate(parts), np.argsort(stored).tolist()) if parts else jnp.zeros(0, q.dtype)
 
 
 def clamp(robot: RobotModel, q: jax.Array) -> jax.Array:
@@ -122,7 +122,7 @@ def clamp(robot: RobotModel, q: jax.Array) -> jax.Array:
     return _clamp(robot, q, lambda x, lower, upper: jnp.where(x < lower, lower, jnp.where(x > upper, upper, x)))
 
 
-def arrived(robot: RobotModel, before: jax.Array, q: jax.Array) -> jax.Array:
+def snap_to_limits(robot: RobotModel, before: jax.Array, q: jax.Array) -> jax.Array:
     """The same for a configuration (nq,) that a displacement from another one (nq,) led to.
 
     A hinge or slide that goes as far as its limit is on it then: the sum of a number and what is left to the limit may
@@ -130,7 +130,9 @@ def arrived(robot: RobotModel, before: jax.Array, q: jax.Array) -> jax.Array:
     """
 
     def onto(x: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
-        near = arrange(ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(before), jnp.abs(q)), _places(robot))
+        near = static_gather(
+            ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(before), jnp.abs(q)), _places(robot)
+        )
         return jnp.where(x <= lower + near, lower, jnp.where(x >= upper - near, upper, x))
 
     return _clamp(robot, q, onto)
@@ -144,7 +146,11 @@ def _clamp(robot: RobotModel, q: jax.Array, inside: Callable[..., jax.Array]) ->
     topology = robot.topology
     joints = list(topology.scalar_joints)
     in_q = _places(robot)
-    parts = [inside(arrange(q, in_q), arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints))]
+    parts = [
+        inside(
+            static_gather(q, in_q), static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
+        )
+    ]
     stored = list(in_q)
     for j in topology.ball_joints:
         start = topology.joints[j].q_index
@@ -154,7 +160,7 @@ def _clamp(robot: RobotModel, q: jax.Array, inside: Callable[..., jax.Array]) ->
         start = topology.joints[j].q_index
         parts += [q[start : start + 3], lie.normalized(q[start + 3 : start + 7])]
         stored += range(start, start + 7)
-    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+    return static_gather(jnp.concatenate(parts), np.argsort(stored).tolist())
 
 
 def _clamp_ball(quaternion: jax.Array, limit: jax.Array) -> jax.Array:

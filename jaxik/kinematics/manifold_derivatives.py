@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxik.kinematics.manifold import quaternion_places
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import arrange
+from jaxik.numerics.linalg import static_gather
 
 
 class Turns(NamedTuple):
@@ -48,7 +48,7 @@ def turns(topology: Topology, q_from: jax.Array, q_to: jax.Array, *, free_joints
         return w, k, k1, jnp.eye(3, dtype=w.dtype) + s / 2 + k * (s @ s)
 
     entries = [at + i for at, _ in chosen for i in range(4)]
-    starts, ends = (arrange(q, entries).reshape(-1, 4) for q in (q_from, q_to))
+    starts, ends = (static_gather(q, entries).reshape(-1, 4) for q in (q_from, q_to))
     return Turns(tuple(rate for _, rate in chosen), *jax.vmap(turn)(starts, ends))
 
 
@@ -60,7 +60,7 @@ def bending(turned: Turns, force: jax.Array) -> jax.Array:
         bent = lie.log_jacobian_slope(h, w, k, k1, 1.0) @ c
         return (bent + bent.T) / 2
 
-    pulled = arrange(force, [place + i for place in turned.places for i in range(3)]).reshape(-1, 3)
+    pulled = static_gather(force, [place + i for place in turned.places for i in range(3)]).reshape(-1, 3)
     return jax.vmap(bend)(pulled, turned.vectors, turned.k, turned.k1, turned.jacobians)
 
 

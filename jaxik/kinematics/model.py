@@ -32,7 +32,7 @@ class RobotModel:
       velocity_limit (nv,) [rad/s or m/s]: infinite where none is known.
       armature (nv,) [kg m^2 or kg]: inertia of the motors, added to the diagonal of the mass matrix.
       q_reference (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
-      q_home (nq,): the keyframe "home", else `q_reference` moved inside the limits.
+      q_home (nq,): the keyframe "home", else `qpos0` moved inside the limits.
       keyframes (nkey, nq): named configurations of the model.
       site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
       equality_data (nequality, 11): MuJoCo's numbers of each equality constraint. Connect of bodies: the anchor in
@@ -55,7 +55,7 @@ class RobotModel:
     limit_upper: jax.Array = leaf(1)
     velocity_limit: jax.Array = leaf(1)
     armature: jax.Array = leaf(1)
-    q_reference: jax.Array = leaf(1)
+    qpos0: jax.Array = leaf(1)
     q_home: jax.Array = leaf(1)
     keyframes: jax.Array = leaf(2)
     site_position: jax.Array = leaf(2)

@@ -16,7 +16,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.kinematics.manifold import quaternion_places
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import Coupling, Topology
-from jaxik.numerics.linalg import NOTHING, arrange, with_rows
+from jaxik.numerics.linalg import PAD, set_rows, static_gather
 
 RobotLike = TypeVar("RobotLike", bound=RobotModel)
 
@@ -66,7 +66,7 @@ class Coordinates:
     def leads(self) -> tuple[int, ...]:
         """For each coupling, the place of the one that drives its leader, or NOTHING."""
         place = {c.follower: i for i, c in enumerate(self._couplings)}
-        return tuple(NOTHING if c.leader is None else place.get(c.leader, NOTHING) for c in self._couplings)
+        return tuple(PAD if c.leader is None else place.get(c.leader, PAD) for c in self._couplings)
 
     @functools.cached_property
     def follower_joints(self) -> tuple[int, ...]:
@@ -85,14 +85,14 @@ class Coordinates:
     def leader_places(self) -> tuple[int, ...]:
         """Where each leader stands in a configuration, or NOTHING."""
         joints = self.topology.joints
-        return tuple(NOTHING if c.leader is None else joints[c.leader].q_index for c in self._couplings)
+        return tuple(PAD if c.leader is None else joints[c.leader].q_index for c in self._couplings)
 
     @property
     def _couplings(self) -> list[Coupling]:
         return [self.topology.couplings[i] for i in self.couplings]
 
     def _dof(self, joint: int | None) -> int:
-        return NOTHING if joint is None else self.topology.joints[joint].v_index
+        return PAD if joint is None else self.topology.joints[joint].v_index
 
 
 def coordinates(topology: Topology, used: Collection[int], *, hold_couplings: bool) -> Coordinates:
@@ -158,7 +158,7 @@ def _roots(couplings: list[Coupling]) -> dict[int, int | None]:
 def _leaders(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
     """How far each leader is from its reference; zero for couplings without one."""
     places = moving.leader_places
-    return arrange(q, places) - arrange(robot.q_reference, places)
+    return static_gather(q, places) - static_gather(robot.qpos0, places)
 
 
 def _coefficients(robot: RobotModel, moving: Coordinates) -> jax.Array:
@@ -170,40 +170,40 @@ def slopes(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
     """How far each follower moves for a unit step of the coordinate at the head of its chain (ncoupling,)."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     own = c[1] + x * (2 * c[2] + x * (3 * c[3] + x * 4 * c[4]))
-    heads = jnp.asarray([lead == NOTHING for lead in moving.leads])
+    heads = jnp.asarray([lead == PAD for lead in moving.leads])
     total = own
     for _ in range(moving.rounds - 1):
-        total = own * jnp.where(heads, 1.0, arrange(total, moving.leads))
+        total = own * jnp.where(heads, 1.0, static_gather(total, moving.leads))
     return total
 
 
 def second_slopes(robot: RobotModel, moving: Coordinates, q: jax.Array, slope: jax.Array) -> jax.Array:
     """How the slopes (ncoupling,) change for a unit step of the coordinate at the head of each chain."""
-    heads = tuple(i for i, lead in enumerate(moving.leads) if lead == NOTHING and moving.leader_places[i] != NOTHING)
+    heads = tuple(i for i, lead in enumerate(moving.leads) if lead == PAD and moving.leader_places[i] != PAD)
     ones = jnp.ones(len(heads), q.dtype)
-    along = with_rows(jnp.zeros_like(q), tuple(moving.leader_places[i] for i in heads), ones)
-    along = with_rows(along, moving.follower_places, slope)
+    along = set_rows(jnp.zeros_like(q), tuple(moving.leader_places[i] for i in heads), ones)
+    along = set_rows(along, moving.follower_places, slope)
     return jax.jvp(lambda q: slopes(robot, moving, q), (q,), (along,))[1]
 
 
-def follow(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
+def apply_couplings_clipped(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
     """The configuration (nq,) with every follower where its leader has it, and inside its limits.
 
-    Where the leaders keep the limits of `narrowed`, the followers are inside as they are.
+    Where the leaders keep the limits of `tighten_leader_limits`, the followers are inside as they are.
     """
     if not moving.couplings:
         return q
     joints = moving.follower_joints
-    lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+    lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
     for _ in range(moving.rounds):
-        q = with_rows(q, moving.follower_places, jnp.clip(_followers(robot, moving, q), lower, upper))
+        q = set_rows(q, moving.follower_places, jnp.clip(_followers(robot, moving, q), lower, upper))
     return q
 
 
-def carried(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
+def apply_couplings(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
     """The same, limits or not: for derivatives, which are not those of the limit where a follower is at its own."""
     for _ in range(moving.rounds):
-        q = with_rows(q, moving.follower_places, _followers(robot, moving, q))
+        q = set_rows(q, moving.follower_places, _followers(robot, moving, q))
     return q
 
 
@@ -211,10 +211,10 @@ def _followers(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Arra
     """Where the leaders have their followers (ncoupling,), limits or not."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     polynomial = c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * c[4])))
-    return arrange(robot.q_reference, moving.follower_places) + polynomial
+    return static_gather(robot.qpos0, moving.follower_places) + polynomial
 
 
-def narrowed(robot: RobotLike, moving: Coordinates) -> RobotLike:
+def tighten_leader_limits(robot: RobotLike, moving: Coordinates) -> RobotLike:
     """The robot with the limits of leaders drawn in so far that no follower passes its own.
 
     What is kept is the interval around `q_home` that reaches out to where the first follower would leave; where one is
@@ -226,7 +226,7 @@ def narrowed(robot: RobotLike, moving: Coordinates) -> RobotLike:
         return robot
     joints = moving.topology.joints
     leaders = [next(j for j, joint in enumerate(joints) if joint.v_index == moving.own[i]) for i in heads]
-    home = arrange(robot.q_home, [joints[j].q_index for j in leaders])
+    home = static_gather(robot.q_home, [joints[j].q_index for j in leaders])
     followers = moving.follower_joints
     # At most this far where there is no limit; beyond, float32 no longer tells a turn from the next.
     reach = jnp.asarray(UNLIMITED_REACH, home.dtype)
@@ -235,11 +235,13 @@ def narrowed(robot: RobotLike, moving: Coordinates) -> RobotLike:
 
     def allowed(value: jax.Array) -> jax.Array:
         at = _led(robot, moving, leaders, value)
-        inside = (at >= arrange(robot.limit_lower, followers)) & (at <= arrange(robot.limit_upper, followers))
+        inside = (at >= static_gather(robot.limit_lower, followers)) & (
+            at <= static_gather(robot.limit_upper, followers)
+        )
         kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
         return jnp.stack(kept)
 
-    ends = [arrange(robot.limit_lower, leaders), arrange(robot.limit_upper, leaders)]
+    ends = [static_gather(robot.limit_lower, leaders), static_gather(robot.limit_upper, leaders)]
     ends = [jnp.where(jnp.isfinite(end), end, home + out) for end, out in zip(ends, (-reach, reach), strict=True)]
     places = jnp.concatenate([home + shares[:, None] * (end - home) for end in ends])
     far = jnp.where(jax.vmap(allowed)(places), jnp.abs(places - home), jnp.inf)
@@ -263,20 +265,20 @@ def narrowed(robot: RobotLike, moving: Coordinates) -> RobotLike:
         between = jax.lax.stop_gradient((inner, outer))
         edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, between)
         edge = _moving_edge(robot, moving, heads, leaders, jax.lax.stop_gradient(edge))
-        bounds.append(jnp.where(inside, arrange(limit, leaders), edge))
+        bounds.append(jnp.where(inside, static_gather(limit, leaders), edge))
     return dataclasses.replace(
         robot,
-        limit_lower=with_rows(robot.limit_lower, tuple(leaders), bounds[0]),
-        limit_upper=with_rows(robot.limit_upper, tuple(leaders), bounds[1]),
+        limit_lower=set_rows(robot.limit_lower, tuple(leaders), bounds[0]),
+        limit_upper=set_rows(robot.limit_upper, tuple(leaders), bounds[1]),
     )
 
 
 def _led(robot: RobotModel, moving: Coordinates, leaders: Sequence[int], value: jax.Array) -> jax.Array:
     """Where all followers are (ncoupling,) with the leaders at `value` (n,), and other joints at home."""
-    q = with_rows(robot.q_home, tuple(robot.topology.joints[j].q_index for j in leaders), value)
+    q = set_rows(robot.q_home, tuple(robot.topology.joints[j].q_index for j in leaders), value)
     at = _followers(robot, moving, q)
     for _ in range(moving.rounds - 1):
-        q = with_rows(q, moving.follower_places, at)
+        q = set_rows(q, moving.follower_places, at)
         at = _followers(robot, moving, q)
     return at
 
@@ -290,7 +292,7 @@ def _moving_edge(
     nearest there, change nothing, and have the right first and second one.
     """
     followers = moving.follower_joints
-    lower, upper = arrange(robot.limit_lower, followers), arrange(robot.limit_upper, followers)
+    lower, upper = static_gather(robot.limit_lower, followers), static_gather(robot.limit_upper, followers)
     at = _led(robot, moving, leaders, edge)
     below = at - lower < upper - at
     gap = jax.lax.stop_gradient(jnp.minimum(jnp.abs(at - lower), jnp.abs(upper - at)))

@@ -7,7 +7,7 @@ import numpy as np
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import arrange
+from jaxik.numerics.linalg import static_gather
 from jaxik.numerics.trigonometry import sine_cosine
 
 
@@ -16,23 +16,23 @@ def dimensions(topology: Topology) -> int:
     return len(topology.scalar_joints) + 3 * len(topology.ball_joints) + 6 * len(topology.free_joints)
 
 
-def sample(robot: RobotModel, key: jax.Array, box: jax.Array) -> jax.Array:
+def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array) -> jax.Array:
     """A random configuration (nq,), uniform within limits, as `spread` has them."""
-    return spread(robot, jax.random.uniform(key, (dimensions(robot.topology),), robot.q_home.dtype), box)
+    return spread(robot, jax.random.uniform(key, (dimensions(robot.topology),), robot.q_home.dtype), unlimited_range)
 
 
-def spread(robot: RobotModel, shares: jax.Array, box: jax.Array) -> jax.Array:
+def spread(robot: RobotModel, shares: jax.Array, unlimited_range: jax.Array) -> jax.Array:
     """The configuration (nq,) that shares in [0, 1) stand for; uniform within limits if they are uniform.
 
     Hinges without limits lie in (-pi, pi], ball and free rotations are uniform on SO(3), limited balls uniform in axis
-    and angle, slides without limits and free positions lie in [-box, box].
+    and angle, slides without limits and free positions lie in [-unlimited_range, unlimited_range].
     """
     topology = robot.topology
     dtype = robot.q_home.dtype
     joints = list(topology.scalar_joints)
     hinge = jnp.asarray([topology.joints[j].type is JointType.HINGE for j in joints], bool)
-    reach = jnp.where(hinge, jnp.pi, box).astype(dtype)
-    lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+    reach = jnp.where(hinge, jnp.pi, unlimited_range).astype(dtype)
+    lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
     low = jnp.where(jnp.isfinite(lower), lower, jnp.where(jnp.isfinite(upper), upper - 2 * reach, -reach))
     high = jnp.where(jnp.isfinite(upper), upper, jnp.where(jnp.isfinite(lower), lower + 2 * reach, reach))
     # 1 - u lies in (0, 1], so a full turn is (-pi, pi].
@@ -44,14 +44,14 @@ def spread(robot: RobotModel, shares: jax.Array, box: jax.Array) -> jax.Array:
         own = shares[used : used + 3]
         used += 3
         if topology.joints[j].type is JointType.FREE:
-            parts += [(2 * shares[used : used + 3] - 1) * box, _rotation(own)]
+            parts += [(2 * shares[used : used + 3] - 1) * unlimited_range, _rotation(own)]
             stored += range(start, start + 7)
             used += 3
         else:
             limit = robot.limit_upper[j]
             parts.append(jnp.where(limit < jnp.pi, _turn(own, jnp.minimum(limit, jnp.pi)), _rotation(own)))
             stored += range(start, start + 4)
-    return arrange(jnp.concatenate(parts), np.argsort(stored).tolist())
+    return static_gather(jnp.concatenate(parts), np.argsort(stored).tolist())
 
 
 def _rotation(shares: jax.Array) -> jax.Array:

@@ -34,7 +34,7 @@ class AccelerationLimit(Limit):
         does not have, a wrong shape, or a limit of a free joint.
     """
 
-    of_motion = True
+    velocity_level = True
     max_acceleration: Any = leaf(1)
 
     def __post_init__(self) -> None:

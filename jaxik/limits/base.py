@@ -29,14 +29,14 @@ class Limit:
     margins are leaves. The robot is the problem's, with its own joint limits; `merged_bounds` and `merged_rows` cast
     it and the limits to the configuration's dtype. A new limit needs `bounds` or `rows`.
 
-    Differential IK uses `bounds` and `rows`; `solve` uses `narrowed` and `distances`.
+    Differential IK uses `bounds` and `rows`; `solve` uses `tightened` and `inequality_tasks`.
 
     Attributes:
       frames: what `rows` looks at; static.
       of_motion: whether it limits how fast to move, and not where to, so that `solve` has no use for it.
     """
 
-    of_motion = False
+    velocity_level = False
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -51,11 +51,11 @@ class Limit:
         for frame in self.frames:
             robot.frame(frame)
 
-    def narrowed(self, robot: Robot) -> Robot:
+    def tightened(self, robot: Robot) -> Robot:
         """The robot with the joint limits that a configuration to be solved for has to keep: by default its own."""
         return robot
 
-    def distances(self) -> tuple[Task, ...]:
+    def inequality_tasks(self) -> tuple[Task, ...]:
         """Tasks whose residuals () a configuration to be solved for must not let become negative."""
         return ()
 
@@ -63,11 +63,11 @@ class Limit:
         """Lower and upper bound (nv,) of the displacement, infinite where there is none; None: there never is one."""
         return None
 
-    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
+    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
         """G (k, nv) and h (k,) with `G dq <= h`, k static; h < 0 where the limit is violated; None: no rows."""
         return None
 
-    def least(
+    def lower_bound_of_rows(
         self, robot: Robot, kin: Kinematics, motion: Motion, directions: jax.Array
     ) -> tuple[jax.Array, jax.Array] | None:
         """How far down the limit's own rows let each direction . dq go: for rows that bound what no box bounds.

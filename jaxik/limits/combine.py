@@ -50,7 +50,7 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
     robot, motion = robot.astype(dtype), cast(motion, dtype)
     limits = [cast(limit, dtype) for limit in limits]
     with jax.default_matmul_precision("highest"):
-        parts = [part for limit in limits if (part := limit.rows(robot, kin, motion)) is not None]
+        parts = [part for limit in limits if (part := limit.inequalities(robot, kin, motion)) is not None]
         if not parts:
             return None
         matrix, most = (jnp.concatenate(x) for x in zip(*parts, strict=True))
@@ -58,7 +58,7 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
         free = jnp.isinf(box[0]) & jnp.isinf(box[1])
         minima, left = jnp.zeros_like(most), jnp.where(free, matrix, 0)
         for limit in limits:
-            if (part := limit.least(robot, kin, motion, left)) is not None:
+            if (part := limit.lower_bound_of_rows(robot, kin, motion, left)) is not None:
                 minima, left = minima + part[0], part[1]
         minima = minima + lowest(jnp.where(free, left, matrix), *box)
         none = jnp.isinf(most) & (most > 0)

@@ -15,7 +15,7 @@ from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Bounds, Limit, Rows, share, times
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import arrange
+from jaxik.numerics.linalg import static_gather
 from jaxik.robot.robot import Robot
 
 # Below this angle [rad] a ball's rotation has no axis to speak of, and any direction may be turned to; mink's number.
@@ -48,7 +48,7 @@ class ConfigurationLimit(Limit):
             raise JaxikError(f"margin is a finite distance to keep from the limits, not negative: {self.margin}")
         set_fields(self, gain=gain, margin=margin)
 
-    def narrowed(self, robot: Robot) -> Robot:
+    def tightened(self, robot: Robot) -> Robot:
         """The robot with its limits drawn in by the margin; joints that have no room left keep their middle."""
         lower, upper = robot.limit_lower, robot.limit_upper
         # A margin that turns out to be NaN under jit must not reach the configuration.
@@ -62,21 +62,21 @@ class ConfigurationLimit(Limit):
         )
 
     def bounds(self, robot: Robot, kin: Kinematics, motion: Motion) -> Bounds:
-        lower, upper = tangent_bounds(self.narrowed(robot))
+        lower, upper = tangent_bounds(self.tightened(robot))
         coordinate = scalar_coordinates(robot.topology, kin.q)
         return times(self.gain, lower - coordinate), times(self.gain, upper - coordinate)
 
-    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
+    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
         """A row for each ball joint, zero where it has not turned, with h infinite where it has no limit."""
         topology = robot.topology
         balls = list(topology.ball_joints)
         if not balls:
             return None
         entries = [i for j in balls for i in topology.joints[j].q_indices]
-        axes, angles = jax.vmap(_axis_angle)(arrange(kin.q, entries).reshape(-1, 4))
+        axes, angles = jax.vmap(_axis_angle)(static_gather(kin.q, entries).reshape(-1, 4))
         starts = [topology.joints[j].v_index for j in balls]
         matrix = [jnp.pad(axis, (at, robot.nv - at - 3)) for axis, at in zip(axes, starts, strict=True)]
-        return jnp.stack(matrix), times(self.gain, arrange(self.narrowed(robot).limit_upper, balls) - angles)
+        return jnp.stack(matrix), times(self.gain, static_gather(self.tightened(robot).limit_upper, balls) - angles)
 
 
 def _axis_angle(quaternion: jax.Array) -> tuple[jax.Array, jax.Array]:

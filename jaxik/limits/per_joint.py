@@ -12,7 +12,7 @@ from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.kinematics.manifold_derivatives import free_rates
 from jaxik.kinematics.topology import JointType
-from jaxik.numerics.linalg import NOTHING, arrange
+from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.robot.robot import Robot
 
 
@@ -86,4 +86,4 @@ def on_rates(robot: Robot, value: Any, otherwise: Any) -> jax.Array:
     )
     place = {dof: i for i, dof in enumerate(dof for joint in joints for dof in joint.v_indices)}
     given = jnp.asarray([dof in place for dof in range(robot.nv)], bool)
-    return jnp.where(given, arrange(numbers, [place.get(dof, NOTHING) for dof in range(robot.nv)]), otherwise)
+    return jnp.where(given, static_gather(numbers, [place.get(dof, PAD) for dof in range(robot.nv)]), otherwise)

@@ -58,13 +58,13 @@ class PositionLimit(Limit):
         """The distance with its Jacobian and curvature."""
         return SignedDistance(self.frame, self.normal, self.offset)
 
-    def distances(self) -> tuple[Task, ...]:
+    def inequality_tasks(self) -> tuple[Task, ...]:
         return (self.task,)
 
     def distance(self, robot: Robot, kin: Kinematics) -> jax.Array:
         """Distance () [m] of the frame from the plane, negative outside the half space."""
         return jnp.where(self.offset == jnp.inf, jnp.inf, self.task.residual(robot, kin))
 
-    def rows(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
+    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         distance = self.distance(robot, kin)
         return -self.task.jacobian(robot, kin)[None], times(self.gain, distance)[None]

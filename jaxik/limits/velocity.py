@@ -36,7 +36,7 @@ class VelocityLimit(Limit):
         limit of a free joint, and, without `max_velocity`, for a robot that has no velocity limits.
     """
 
-    of_motion = True
+    velocity_level = True
     max_velocity: Any = leaf(1, default=None)
     min_velocity: Any = leaf(1, default=None)
 

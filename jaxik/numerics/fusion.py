@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxik.numerics.custom_rules import pure_rule
 
 
-def computed_once(condition: jax.Array) -> jax.Array:
+def materialize_mask(condition: jax.Array) -> jax.Array:
     """The same condition, behind a root of zero or one.
 
     XLA fuses what a condition is made of with what it selects, and computes it again for each entry that is selected;
@@ -16,19 +16,19 @@ def computed_once(condition: jax.Array) -> jax.Array:
 
 
 @jax.custom_jvp
-def kept(x: jax.Array) -> jax.Array:
+def materialize(x: jax.Array) -> jax.Array:
     """The same numbers, behind a division, which XLA does not compute again either."""
-    return behind(x, x)
+    return divide_by_one(x, x)
 
 
-@kept.defjvp
+@materialize.defjvp
 @pure_rule
 def _kept_along(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    value = kept(*primals)
-    return value, behind(*tangents, value)
+    value = materialize(*primals)
+    return value, divide_by_one(*tangents, value)
 
 
-def behind(x: jax.Array, other: jax.Array) -> jax.Array:
+def divide_by_one(x: jax.Array, other: jax.Array) -> jax.Array:
     """The same numbers, forwards and backwards, divided by a one that is made of other ones.
 
     These may be infinite, but not NaN, which makes NaN of any.
@@ -36,7 +36,7 @@ def behind(x: jax.Array, other: jax.Array) -> jax.Array:
     return x / (1 + 0 * jnp.clip(jax.lax.stop_gradient(other), -1, 1))
 
 
-def divided(x: jax.Array, unit: jax.Array) -> jax.Array:
+def divide_once(x: jax.Array, unit: jax.Array) -> jax.Array:
     """`x / unit` for a number that is the same for all entries, computed once.
 
     XLA would multiply by its inverse, and do so again in each consumer; so every entry is given a divisor of its own.

@@ -14,7 +14,7 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 from jaxik.numerics.custom_rules import pure_rule
-from jaxik.numerics.fusion import behind, kept
+from jaxik.numerics.fusion import divide_by_one, materialize
 from jaxik.numerics.trigonometry import first_quadrant, sine_cosine
 
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
@@ -247,16 +247,16 @@ def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[
     w, k, k1, k2 = log_with_coefficients(r)
     _, last = jax.jvp(lambda r: quaternion_log_with_coefficients(matrix_to_quaternion(r))[3], (r,), (change,))
     with exactly():
-        turn = behind(angular_velocity(r, change), w)
+        turn = divide_by_one(angular_velocity(r, change), w)
         longer = 2 * jnp.sum(w * turn)
         # Backwards, all that pulls at w comes together here.
-        moved = behind(_left_jacobian(w, k) @ turn, w)
+        moved = divide_by_one(_left_jacobian(w, k) @ turn, w)
         return (w, k, k1, k2), (moved, k1 * longer, k2 * longer, last)
 
 
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """`log_with_coefficients` of a unit quaternion (4,) wxyz with w >= 0."""
-    w = kept(log_quaternion(q))
+    w = materialize(log_quaternion(q))
     square = jnp.sum(w * w)
     small = square < SERIES_ANGLE_SQUARED
     near = [functools.reduce(lambda total, c: total * square + c, terms) for terms in INVERSE_JACOBIAN_SERIES]
@@ -272,7 +272,7 @@ def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array
     k1 = -(a1 + k) / s
     k2 = -(a2 + 2 * k1) / s
     k, k1, k2 = (jnp.where(small, series, far) for series, far in zip(near, (k, k1, k2), strict=True))
-    return w, kept(k), kept(k1), k2
+    return w, materialize(k), materialize(k1), k2
 
 
 def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
@@ -283,7 +283,7 @@ def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, 
 
 
 def log_pose(error: Transform) -> jax.Array:
-    """Twist (6,), linear first, whose exponential is `error`: (V^-1 p, w)."""
+    """Twist (6,), linear first, whose exponential is `report`: (V^-1 p, w)."""
     w, k, _, _ = log_with_coefficients(error.rotation)
     d = error.position
     wd = cross(w, d)
@@ -306,7 +306,7 @@ def _left_jacobian(w: jax.Array, k: jax.Array) -> jax.Array:
 
 
 def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The twist of `error` and its derivative along a body twist (v, u) of the frame that `error` is seen from.
+    """The twist of `report` and its derivative along a body twist (v, u) of the frame that `report` is seen from.
 
     With error = T_frame^-1 T_target and T_frame moving by exp((v, u)), error moves to exp(-(v, u)) error and
     d(linear) = -A v + B u, d(angular) = -A u, where A = V^-1(w) and B = A [d] - d(V^-1 d)/dw A.
@@ -315,9 +315,9 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
       twist (6,), A (3, 3), B (3, 3).
     """
     w, k, slope, _ = log_with_coefficients(error.rotation)
-    d = kept(error.position)
+    d = materialize(error.position)
     eye = jnp.eye(3, dtype=w.dtype)
-    a = kept(_left_jacobian(w, k))
+    a = materialize(_left_jacobian(w, k))
     wd = cross(w, d)
     wwd = jnp.sum(w * d) * w - jnp.sum(w * w) * d
     # d/dw of -(w x d)/2 + k (w (w.d) - d (w.w))
@@ -326,6 +326,6 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
         + k * (jnp.sum(w * d) * eye + w[:, None] * d[None, :] - 2 * d[:, None] * w[None, :])
         + (2 * slope) * wwd[:, None] * w[None, :]
     )
-    change = kept(change)
+    change = materialize(change)
     twist = jnp.concatenate([d - wd / 2 + k * wwd, w])
-    return twist, a, kept(a @ skew(d) - change @ a)
+    return twist, a, materialize(a @ skew(d) - change @ a)

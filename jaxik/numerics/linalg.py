@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.numerics.fusion import divided, kept
+from jaxik.numerics.fusion import divide_once, materialize
 
-NOTHING = -1
+PAD = -1
 
 # More contiguous runs than this are left to one gather: each run is a slice and an operand of a concatenation.
 MAX_RUNS = 24
@@ -23,12 +23,12 @@ BLOCK = 8
 PANEL = 14
 
 
-def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
+def static_gather(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
     """Rows of `x` along `axis` in a static order, NOTHING giving zeros, by slices where they are contiguous."""
     axis %= x.ndim
     runs: list[list[int]] = []
     for i in indices:
-        if runs and (i == runs[-1][-1] + 1 if i != NOTHING and runs[-1][-1] != NOTHING else i == runs[-1][-1]):
+        if runs and (i == runs[-1][-1] + 1 if i != PAD and runs[-1][-1] != PAD else i == runs[-1][-1]):
             runs[-1].append(i)
         else:
             runs.append([i])
@@ -36,10 +36,10 @@ def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
         return x
     if len(runs) > MAX_RUNS:
         padded = jnp.concatenate([x, jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))], axis)
-        return jnp.take(padded, jnp.array([x.shape[axis] if i == NOTHING else i for i in indices]), axis=axis)
+        return jnp.take(padded, jnp.array([x.shape[axis] if i == PAD else i for i in indices]), axis=axis)
     blocks = []
     for run in runs:
-        if run[0] == NOTHING:
+        if run[0] == PAD:
             blocks.append(jnp.zeros((*x.shape[:axis], len(run), *x.shape[axis + 1 :]), x.dtype))
         else:
             blocks.append(lax.slice_in_dim(x, run[0], run[-1] + 1, axis=axis))
@@ -48,12 +48,12 @@ def arrange(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
     return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis)
 
 
-def with_rows(x: jax.Array, places: Sequence[int], rows: jax.Array) -> jax.Array:
+def set_rows(x: jax.Array, places: Sequence[int], rows: jax.Array) -> jax.Array:
     """`x` with some of its rows replaced."""
     order = list(range(x.shape[0]))
     for i, place in enumerate(places):
         order[place] = x.shape[0] + i
-    return arrange(jnp.concatenate([x, rows]), order)
+    return static_gather(jnp.concatenate([x, rows]), order)
 
 
 def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -99,7 +99,7 @@ def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array
             for i, before in enumerate(columns):
                 column = column - (diagonal[i] * before[j - i]) * before[j - i :]
             diagonal.append(column[0])
-            columns.append(divided(column, column[0]))
+            columns.append(divide_once(column, column[0]))
         blocks.append(columns)
         pivots += diagonal
         done = len(columns)
@@ -115,7 +115,7 @@ def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array
             entry = column[-1] - column[done - j : -1] @ later
             for i, known in enumerate(reversed(own)):
                 entry = entry - column[1 + i] * known
-            own.append(kept(entry))
+            own.append(materialize(entry))
         later = jnp.concatenate([jnp.stack(own[::-1]), later])
     return later, functools.reduce(jnp.minimum, pivots)
 
@@ -170,7 +170,7 @@ def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
-def inverse_within(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array, jax.Array]:
+def pinv_psd(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Invert a symmetric positive semidefinite matrix (n, n) where it is not zero.
 
     Swept by one diagonal entry after the other, the largest first (Goodnight: A Tutorial on the SWEEP Operator, 1979):
@@ -192,8 +192,8 @@ def inverse_within(matrix: jax.Array, unit: jax.Array, threshold: float) -> tupl
         pivot = jnp.max(diagonal)
         enough = pivot > threshold
         chosen = enough & (places == jnp.min(jnp.where(diagonal == pivot, places, size - 1)))
-        one = kept(chosen.astype(swept.dtype))
-        turned = kept((swept @ one - one) / jnp.sqrt(jnp.where(enough, pivot, 1)))
+        one = materialize(chosen.astype(swept.dtype))
+        turned = materialize((swept @ one - one) / jnp.sqrt(jnp.where(enough, pivot, 1)))
         return swept - turned[:, None] * turned, left & ~chosen
 
     swept, left = lax.fori_loop(0, size, sweep, (matrix / unit, jnp.ones(size, bool)))
@@ -219,9 +219,9 @@ def inverse_within(matrix: jax.Array, unit: jax.Array, threshold: float) -> tupl
     return inverse, space, unswept
 
 
-@inverse_within.defjvp
+@pinv_psd.defjvp
 def _(threshold: float, primals: Any, tangents: Any) -> Any:
-    inverse, space, unswept = inverse_within(*primals, threshold)
+    inverse, space, unswept = pinv_psd(*primals, threshold)
     change = (tangents[0] + tangents[0].T) / 2
     turned = inverse @ change @ (jnp.eye(space.shape[0], dtype=space.dtype) - space)
     bent = inverse @ turned

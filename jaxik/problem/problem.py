@@ -123,13 +123,13 @@ def limits_of(problem: Problem) -> tuple[Limit, ...]:
     return (ConfigurationLimit(),) if problem.limits is None else problem.limits
 
 
-def limited(problem: Problem) -> Robot:
+def effective_joint_limits(problem: Problem) -> Robot:
     """The robot with the joint limits that all of the problem's limits keep: none without a `ConfigurationLimit`."""
     limits = limits_of(problem)
     kept = any(isinstance(limit, ConfigurationLimit) for limit in limits)
     robot = problem.robot if kept else unlimited(problem.robot)
     # Without those that leave the limits alone: of two that are equal, a derivative would be half of each.
-    each = [r for limit in limits if (r := limit.narrowed(robot)) is not robot] or [robot]
+    each = [r for limit in limits if (r := limit.tightened(robot)) is not robot] or [robot]
     upper = functools.reduce(jnp.minimum, (r.limit_upper for r in each))
     lower = functools.reduce(jnp.maximum, (r.limit_lower for r in each))
     return dataclasses.replace(robot, limit_lower=jnp.where(lower > upper, upper, lower), limit_upper=upper)
@@ -223,11 +223,11 @@ def check_solvable(problem: Problem) -> None:
         raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
     check_closures("solve", problem)
     for limit in limits_of(problem):
-        keeps = type(limit).narrowed is not Limit.narrowed or limit.distances()
-        if not keeps and not limit.of_motion:
+        keeps = type(limit).tightened is not Limit.tightened or limit.inequality_tasks()
+        if not keeps and not limit.velocity_level:
             warnings.warn(
-                f"solve does not hold {type(limit).__name__}, which defines neither narrowed nor distances: it acts in "
-                "differential IK only",
+                f"solve does not hold {type(limit).__name__}, which defines neither tightened nor inequality_tasks: it "
+                "acts in differential IK only",
                 JaxikWarning,
                 stacklevel=3,
             )

@@ -8,8 +8,8 @@ from jax import lax
 
 from jaxik.qp_solver import goldfarb_idnani
 from jaxik.qp_solver.certificate import endless
-from jaxik.qp_solver.finalize import all_finite, answer
-from jaxik.qp_solver.form import Form, form
+from jaxik.qp_solver.finalize import all_finite, finalize
+from jaxik.qp_solver.form import ScaledQP, scaled_qp
 from jaxik.qp_solver.options import QPOptions, max_iterations
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.sweep_tableau import Point, at, balance, corrected, exchanged, rounding, untouched
@@ -58,7 +58,7 @@ class _State(NamedTuple):
     ended: jax.Array
 
 
-def minimise(program: Program, start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
+def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
     """Minimise one convex quadratic program: a function of one element, for `lanes` and `vmap`.
 
     By the dual active-set method of Goldfarb and Idnani, on a tableau that is swept as constraints enter and leave;
@@ -76,11 +76,11 @@ def minimise(program: Program, start: ActiveSet | None = None, options: QPOption
     options = QPOptions() if options is None else options
     program = program._replace(H=0.5 * (program.H + program.H.T))
     easy = _easy(program, all_finite(program) & jnp.all(program.lower <= program.upper))
-    scaled = form(easy)
-    state = _begin(easy, scaled, start)
+    scaled = scaled_qp(easy)
+    state = _begin(easy, scaled, warm_start)
     limit = max_iterations(options, scaled.vector.shape[0])
     state = lax.while_loop(lambda s: ~s.ended, lambda s: _pass(easy, scaled, s, limit), state)
-    return answer(program, easy, scaled, state.dual, state.direction, state.unbounded, options)
+    return finalize(program, easy, scaled, state.dual, state.direction, state.unbounded, options)
 
 
 def _easy(program: Program, solvable: jax.Array) -> Program:
@@ -92,16 +92,16 @@ def _easy(program: Program, solvable: jax.Array) -> Program:
     return jax.tree.map(lambda x, zero: jnp.where(solvable, x, zero), program, nothing)
 
 
-def _begin(program: Program, scaled: Form, start: ActiveSet | None) -> _State:
+def _begin(program: Program, scaled: ScaledQP, warm_start: ActiveSet | None) -> _State:
     n, size, dtype = scaled.variables, scaled.vector.shape[0], scaled.vector.dtype
     rows = 0 if program.G is None else program.G.shape[0]
     lower, upper = scaled.lower[:n], scaled.upper[:n]
     at_upper = at_lower = lower == upper
     held = jnp.zeros(rows, bool)
-    if start is not None:
-        at_upper = at_upper | ((start.bounds > 0) & (upper < jnp.inf))
-        at_lower = at_lower | ((start.bounds < 0) & (lower > -jnp.inf))
-        held = start.rows
+    if warm_start is not None:
+        at_upper = at_upper | ((warm_start.bounds > 0) & (upper < jnp.inf))
+        at_lower = at_lower | ((warm_start.bounds < 0) & (lower > -jnp.inf))
+        held = warm_start.rows
     inside = jnp.clip(jnp.zeros(n, dtype), lower, upper)
     x = jnp.where(at_upper, upper, jnp.where(at_lower, lower, inside))
     point = Point(jnp.concatenate([x, jnp.zeros(size - n, dtype)]), jnp.zeros(size, dtype))
@@ -135,7 +135,7 @@ def _begin(program: Program, scaled: Form, start: ActiveSet | None) -> _State:
     )
 
 
-def _pass(program: Program, scaled: Form, state: _State, limit: jax.Array | int) -> _State:
+def _pass(program: Program, scaled: ScaledQP, state: _State, limit: jax.Array | int) -> _State:
     """Solve for values and multipliers at the active set, by one correction, and find a better active set."""
     n, numbers = scaled.variables, rounding(scaled.vector.dtype)
     before, exchanging = state.dual, jnp.any(state.changing)
@@ -213,7 +213,7 @@ def _pass(program: Program, scaled: Form, state: _State, limit: jax.Array | int)
     )
 
 
-def _relative(scaled: Form, point: Point, off: jax.Array) -> jax.Array:
+def _relative(scaled: ScaledQP, point: Point, off: jax.Array) -> jax.Array:
     """Errors relative to the terms that they are sums of."""
     values = jnp.max(jnp.where(scaled.is_bound, jnp.abs(point.value), 0))
     slopes = jnp.max(jnp.where(scaled.is_bound, jnp.abs(scaled.vector), 0))

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.core.status import Derivative, Status
-from jaxik.numerics.linalg import inverse_within, largest
+from jaxik.core.status import DerivativeStatus, Status
+from jaxik.numerics.linalg import largest, pinv_psd
 from jaxik.qp_solver.program import Program, QPSolution
 
 # In float32 and float64: curvature, and the square of a row, that count as zero relative to the largest.
@@ -62,7 +62,7 @@ class Minimum(NamedTuple):
       curvature (n, n): H.
       matrix (k, n): rows and equalities; zero where a row does not hold.
       slope (n,): of the objective.
-      derivative (): of `Derivative`, int32.
+      derivative (): of `DerivativeStatus`, int32.
     """
 
     lower: jax.Array
@@ -73,7 +73,7 @@ class Minimum(NamedTuple):
     curvature: jax.Array
     matrix: jax.Array
     slope: jax.Array
-    derivative: jax.Array
+    derivative_status: jax.Array
 
 
 def assess(program: Program, found: Active, above: Minimum | None = None) -> Minimum:
@@ -110,16 +110,16 @@ def assess(program: Program, found: Active, above: Minimum | None = None) -> Min
     if matrix.shape[0]:
         own = jnp.where(free, matrix, 0)
         square = own.T @ own
-        inverse, space, _ = inverse_within(square, largest(jnp.diagonal(square)), FLAT[double])
+        inverse, space, _ = pinv_psd(square, largest(jnp.diagonal(square)), FLAT[double])
         onto, left, rank = inverse @ own.T, left - space, jnp.trace(space)
-    inverse, space, _ = inverse_within(left @ curvature @ left, unit, FLAT[double])
+    inverse, space, _ = pinv_psd(left @ curvature @ left, unit, FLAT[double])
     rank = rank + jnp.trace(space)
-    kind = jnp.where(rank < jnp.sum(free) - 0.5, Derivative.UNDETERMINED, Derivative.EXACT)
-    kind = jnp.where(kink, Derivative.KINK, kind)
-    kind = jnp.where(found.solved, kind, Derivative.UNSETTLED)
+    kind = jnp.where(rank < jnp.sum(free) - 0.5, DerivativeStatus.NON_UNIQUE, DerivativeStatus.EXACT)
+    kind = jnp.where(kink, DerivativeStatus.WEAKLY_ACTIVE, kind)
+    kind = jnp.where(found.solved, kind, DerivativeStatus.NOT_STATIONARY)
     slope = curvature @ found.x + program.c
     finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(onto)) & jnp.isfinite(jnp.sum(slope))
-    kind = jnp.where(finite, kind, Derivative.NONE).astype(jnp.int32)
+    kind = jnp.where(finite, kind, DerivativeStatus.UNAVAILABLE).astype(jnp.int32)
     upper = fixed & (program.upper - found.x < found.x - program.lower)
     return Minimum(fixed & ~upper, upper, held, inverse, onto, curvature, matrix, slope, kind)
 

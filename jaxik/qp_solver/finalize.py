@@ -3,19 +3,19 @@
 import jax
 import jax.numpy as jnp
 
-from jaxik.core.status import Derivative, Status
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.qp_solver import goldfarb_idnani
 from jaxik.qp_solver.certificate import crossed, farkas
-from jaxik.qp_solver.form import Form
+from jaxik.qp_solver.form import ScaledQP
 from jaxik.qp_solver.optimality import kkt_residual, objective
 from jaxik.qp_solver.options import QPOptions, tolerance
 from jaxik.qp_solver.program import ActiveSet, Certificate, Program, QPSolution
 
 
-def answer(
+def finalize(
     given: Program,
     program: Program,
-    scaled: Form,
+    scaled: ScaledQP,
     found: goldfarb_idnani.State,
     direction: jax.Array,
     unbounded: jax.Array,
@@ -68,7 +68,7 @@ def answer(
         certificate=Certificate(
             proof.lower, proof.upper, proof.rows, proof.equalities, jnp.where(unbounded & finite, direction, 0)
         ),
-        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
+        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
     )
 
 

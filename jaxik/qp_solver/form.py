@@ -19,7 +19,7 @@ from jax import lax
 from jaxik.qp_solver.program import Program
 
 
-class Form(NamedTuple):
+class ScaledQP(NamedTuple):
     """A scaled program with N = n + m + p constraints.
 
     Attributes:
@@ -50,7 +50,7 @@ class Form(NamedTuple):
         return jnp.arange(self.vector.shape[0]) < self.variables
 
 
-def form(program: Program) -> Form:
+def scaled_qp(program: Program) -> ScaledQP:
     """The scaled form of a program all of whose entries, bounds apart, are finite."""
     size, dtype = program.c.shape[0], program.c.dtype
     rows, offsets = [], []
@@ -89,7 +89,7 @@ def form(program: Program) -> Form:
         matrix = jnp.concatenate(
             [jnp.concatenate([hessian, constraints.T], axis=1), jnp.concatenate([constraints, corner], axis=1)]
         )
-    return Form(
+    return ScaledQP(
         matrix,
         jnp.concatenate(vector),
         jnp.concatenate(lower),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.qp_solver.certificate import farkas
-from jaxik.qp_solver.form import Form
+from jaxik.qp_solver.form import ScaledQP
 from jaxik.qp_solver.program import Program
 from jaxik.qp_solver.sweep_tableau import (
     Point,
@@ -25,7 +25,7 @@ from jaxik.qp_solver.sweep_tableau import (
     diagonal,
     factors,
     rounding,
-    swept,
+    sweep_pivot,
 )
 
 NONE = -1
@@ -83,18 +83,18 @@ def first(mask: jax.Array) -> jax.Array:
     return jnp.min(jnp.where(mask, jnp.arange(size, dtype=jnp.int32), size - 1))
 
 
-def given_weights(form: Form, multipliers: jax.Array) -> jax.Array:
+def given_weights(form: ScaledQP, multipliers: jax.Array) -> jax.Array:
     """Multipliers of rows and equalities (m + p,) in the units of the program."""
     return (multipliers * form.multiplier_scale)[form.variables :]
 
 
-def value_noise(form: Form, point: Point) -> jax.Array:
+def value_noise(form: ScaledQP, point: Point) -> jax.Array:
     """Violations below this are rounding (N,)."""
     largest = jnp.max(jnp.where(form.is_bound, jnp.abs(point.value), 0))
     return NOISE * rounding(largest.dtype).eps * (largest + jnp.where(form.is_bound, 0, jnp.abs(form.vector)))
 
 
-def violation(form: Form, point: Point, tableau: Tableau) -> jax.Array:
+def violation(form: ScaledQP, point: Point, tableau: Tableau) -> jax.Array:
     """How far inactive constraints are above (positive) or below their limits, beyond rounding (N,)."""
     value, noise = point.value, value_noise(form, point)
     above, below = value > form.upper + noise, value < form.lower - noise
@@ -104,20 +104,20 @@ def violation(form: Form, point: Point, tableau: Tableau) -> jax.Array:
     return jnp.where(tableau.active, 0, excess)
 
 
-def signs(form: Form, point: Point) -> jax.Array:
+def signs(form: ScaledQP, point: Point) -> jax.Array:
     """What sign the multiplier of an active constraint has: 1 at the upper limit, -1 at the lower one, 0 for any."""
     upper, lower = point.value == form.upper, point.value == form.lower
     return jnp.where(upper & lower, 0, jnp.where(upper, 1, -1)).astype(point.value.dtype)
 
 
-def multiplier_noise(form: Form, point: Point) -> jax.Array:
+def multiplier_noise(form: ScaledQP, point: Point) -> jax.Array:
     """Wrong signs of multipliers below this are rounding ()."""
     eps = rounding(point.value.dtype).eps
     slopes = jnp.max(jnp.where(form.is_bound, jnp.abs(form.vector), 0))
     return NOISE * eps * jnp.maximum(slopes, jnp.max(jnp.abs(point.multiplier)))
 
 
-def out_of_limits(form: Form, state: State) -> jax.Array:
+def out_of_limits(form: ScaledQP, state: State) -> jax.Array:
     """Which inactive constraints are violated, and which active ones have multipliers of the wrong sign (N,)."""
     (value, multiplier), active = state.point, state.tableau.active
     loose, dual = value_noise(form, state.point), multiplier_noise(form, state.point)
@@ -127,21 +127,21 @@ def out_of_limits(form: Form, state: State) -> jax.Array:
 
 
 class Sweep(NamedTuple):
-    """What `swept` takes, each (N,)."""
+    """What `sweep_pivot` takes, each (N,)."""
 
     stays: jax.Array
     edge: jax.Array
     ratio: jax.Array
 
 
-def pivot_step(program: Program, form: Form, state: State, due: Sweep) -> tuple[State, Sweep]:
+def pivot_step(program: Program, form: ScaledQP, state: State, due: Sweep) -> tuple[State, Sweep]:
     """One constraint enters or leaves the active set, or nothing is left to do.
 
     The sweep of the tableau is `due` one step later: in the same one, its factors would be computed again for every
     entry.
     """
     point = state.point
-    tableau = state.tableau._replace(entries=swept(state.tableau.entries, *due))
+    tableau = state.tableau._replace(entries=sweep_pivot(state.tableau.entries, *due))
     size, numbers = point.value.shape[0], rounding(point.value.dtype)
     sign = signs(form, point)
     signed = jnp.where(tableau.active, sign * point.multiplier, 0)
@@ -225,7 +225,9 @@ def pivot_step(program: Program, form: Form, state: State, due: Sweep) -> tuple[
     return after, sweep
 
 
-def _move(form: Form, state: State, slopes: jax.Array, direction: jax.Array, full: jax.Array, sign: jax.Array) -> Move:
+def _move(
+    form: ScaledQP, state: State, slopes: jax.Array, direction: jax.Array, full: jax.Array, sign: jax.Array
+) -> Move:
     """The ratio test, in two passes (Harris 1973): of those that block within rounding, the one that blocks fastest."""
     tableau, point = state.tableau, state.point
     rates = jnp.where(tableau.active, -direction * slopes * sign, 0)
@@ -242,7 +244,7 @@ def _move(form: Form, state: State, slopes: jax.Array, direction: jax.Array, ful
     return Move(direction * jnp.where(blocked, ratio, full), blocked, leaving)
 
 
-def _precise(form: Form, tableau: Tableau, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _precise(form: ScaledQP, tableau: Tableau, k: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The column and the pivot of an inactive constraint that nearly follows from active ones.
 
     The tableau has its pivot as a difference of numbers of order one, and so half of the digits of the column.
@@ -261,7 +263,7 @@ def _precise(form: Form, tableau: Tableau, k: jax.Array) -> tuple[jax.Array, jax
     return jnp.where(here, own, slopes), own
 
 
-def run(program: Program, form: Form, state: State, limit: Any) -> State:
+def run(program: Program, form: ScaledQP, state: State, limit: Any) -> State:
     """Pivot until multipliers have their signs and values are within their limits, unless that is so: idle."""
     size, dtype = state.ignored.shape[0], state.point.value.dtype
     nothing = Sweep(jnp.ones(size, dtype), jnp.zeros(size, dtype), jnp.zeros(size, dtype))
@@ -270,4 +272,4 @@ def run(program: Program, form: Form, state: State, limit: Any) -> State:
         lambda carry: pivot_step(program, form, *carry),
         (state, nothing),
     )
-    return state._replace(tableau=state.tableau._replace(entries=swept(state.tableau.entries, *due)))
+    return state._replace(tableau=state.tableau._replace(entries=sweep_pivot(state.tableau.entries, *due)))

@@ -89,8 +89,8 @@ class QPSolution(Outcome):
       iterations (*batch,): eliminations where there are bounds alone, else constraints that entered or left the active
         set after the start, int32.
       certificate: of INFEASIBLE and DIVERGED.
-      derivative (*batch,): of `Derivative`, int32: what the derivative of x, multipliers and objective is worth, where
-        the call was differentiated; else UNASKED.
+      derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of x, multipliers and objective is
+        worth, where the call was differentiated; else NOT_COMPUTED.
     """
 
     x: jax.Array = leaf(1)
@@ -103,4 +103,4 @@ class QPSolution(Outcome):
     kkt_residual: jax.Array = leaf(0)
     iterations: jax.Array = leaf(0)
     certificate: Certificate = leaf()
-    derivative: jax.Array = leaf(0)
+    derivative_status: jax.Array = leaf(0)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.core.status import Derivative, Status
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.numerics.linalg import solve_positive
 from jaxik.qp_solver.certificate import blank
 from jaxik.qp_solver.finalize import all_finite
@@ -52,15 +52,15 @@ class _State(NamedTuple):
 
 
 def projected(
-    program: Program, start: ActiveSet | None, limit: jax.Array | int, tolerance: jax.Array | float
+    program: Program, warm_start: ActiveSet | None, limit: jax.Array | int, tolerance: jax.Array | float
 ) -> QPSolution:
     """The minimum of a program that has one; TIMEOUT where that is not found."""
     dtype = program.c.dtype
     given = program.lower == program.upper
     x, held = jnp.zeros_like(program.c), given
-    if start is not None:
-        bound = jnp.where(start.bounds > 0, program.upper, program.lower)
-        held = given | ((start.bounds != 0) & jnp.isfinite(bound))
+    if warm_start is not None:
+        bound = jnp.where(warm_start.bounds > 0, program.upper, program.lower)
+        held = given | ((warm_start.bounds != 0) & jnp.isfinite(bound))
         x = jnp.where(held, bound, x)
     x = jnp.clip(x, program.lower, program.upper)
     none = jnp.zeros((), jnp.int32)
@@ -94,7 +94,7 @@ def projected(
         kkt_residual=residual,
         iterations=found.iterations,
         certificate=blank(program),
-        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
+        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
     )
 
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.batching.broadcast import batch_shape
-from jaxik.batching.implicit_diff import Along, Sensitivity, run_differentiable
-from jaxik.batching.method import Method, fitting, once
+from jaxik.batching.implicit_diff import Jvp, Sensitivity, run_differentiable
+from jaxik.batching.method import Method, lanes_that_fit, single_pass
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import core_ranks
 from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise
@@ -27,7 +27,7 @@ def qp(
     h: Any = None,
     A: Any = None,  # noqa: N803
     b: Any = None,
-    start: ActiveSet | None = None,
+    warm_start: ActiveSet | None = None,
     options: QPOptions | None = None,
 ) -> QPSolution:
     """Minimise 1/2 x'Hx + c'x subject to lower <= x <= upper, G x <= h and A x = b.
@@ -55,33 +55,34 @@ def qp(
       JaxikError: for wrong shapes and types; on the host, before tracing.
     """
     program = _program(H, c, lower, upper, {"G": G, "h": h, "A": A, "b": b})
-    if start is not None:
-        start = _start(start, program)
+    if warm_start is not None:
+        warm_start = _start(warm_start, program)
     options = QPOptions() if options is None else options
     if not isinstance(options, QPOptions):
         raise JaxikError(f"options is a jaxik.QPOptions, not {type(options).__name__}")
-    arguments = {"program": program._asdict(), "start": start, "options": options}
+    arguments = {"program": program._asdict(), "start": warm_start, "options": options}
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(
-        arguments, {"program": _ranks(program)._asdict(), "start": _start_ranks(start), "options": core_ranks(options)}
+        arguments,
+        {"program": _ranks(program)._asdict(), "start": _start_ranks(warm_start), "options": core_ranks(options)},
     )
-    return _qp(program, start, options)
+    return _qp(program, warm_start, options)
 
 
 @jax.jit
-def _qp(program: Program, start: ActiveSet | None, options: QPOptions) -> QPSolution:
-    arguments = (program, start, options)
+def _qp(program: Program, warm_start: ActiveSet | None, options: QPOptions) -> QPSolution:
+    arguments = (program, warm_start, options)
     constraints = sum(x.shape[-1] for x in (program.c, program.h, program.b) if x is not None)
-    ranks = _ranks(program), _start_ranks(start), core_ranks(options)
-    return run_differentiable(_method(fitting(constraints**2)), arguments, ranks, MINIMUM)
+    ranks = _ranks(program), _start_ranks(warm_start), core_ranks(options)
+    return run_differentiable(_method(lanes_that_fit(constraints**2)), arguments, ranks, MINIMUM)
 
 
 @functools.cache
 def _method(width: int) -> Method:
-    return once(minimise, width)
+    return single_pass(minimise, width)
 
 
-def _moves(arguments: tuple[Any, ...], answer: QPSolution, condition: Minimum, along: Along) -> Motion:
+def _moves(arguments: tuple[Any, ...], answer: QPSolution, condition: Minimum, along: Jvp) -> Motion:
     return moved(active(answer), condition, along, lambda arguments: arguments[0])
 
 
@@ -89,7 +90,7 @@ MINIMUM = Sensitivity(
     assess=lambda arguments, answer: assess(arguments[0], active(answer)),
     moves=_moves,
     smooth=motion_of,
-    judged=lambda answer, condition: [(answer.derivative, condition.derivative)],
+    judged=lambda answer, condition: [(answer.derivative_status, condition.derivative_status)],
 )
 
 
@@ -97,8 +98,8 @@ def _ranks(program: Program) -> Program:
     return Program(*(None if x is None else rank for x, rank in zip(program, RANKS, strict=True)))  # type: ignore[arg-type]
 
 
-def _start_ranks(start: ActiveSet | None) -> Any:
-    return None if start is None else core_ranks(start)
+def _start_ranks(warm_start: ActiveSet | None) -> Any:
+    return None if warm_start is None else core_ranks(warm_start)
 
 
 def _array(name: str, value: Any, shape: str) -> jax.Array:
@@ -147,12 +148,12 @@ def _shaped(name: str, x: jax.Array, length: int, said: str) -> jax.Array:
     return x
 
 
-def _start(start: Any, program: Program) -> ActiveSet:
-    if not isinstance(start, ActiveSet):
-        raise JaxikError(f"start is an ActiveSet, such as `active` of a solution; not {type(start).__name__}")
+def _start(warm_start: Any, program: Program) -> ActiveSet:
+    if not isinstance(warm_start, ActiveSet):
+        raise JaxikError(f"warm_start is an ActiveSet, such as `active` of a solution; not {type(warm_start).__name__}")
     rows = 0 if program.G is None else program.G.shape[-2]
-    sides = _shaped("start.bounds", _array("start.bounds", start.bounds, "(*batch, n)"), program.c.shape[-1], "n")
-    held = jnp.asarray(start.rows)
+    sides = _shaped("start.bounds", _array("start.bounds", warm_start.bounds, "(*batch, n)"), program.c.shape[-1], "n")
+    held = jnp.asarray(warm_start.rows)
     if held.shape[-1:] != (rows,) or held.dtype != bool:
         raise JaxikError(
             f"start.rows is an array (*batch, m) of bool with m = {rows} rows, not {held.dtype} of shape {held.shape}: "

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.qp_solver.form import Form
+from jaxik.qp_solver.form import ScaledQP
 
 
 class Tableau(NamedTuple):
@@ -70,12 +70,12 @@ def diagonal(matrix: jax.Array) -> jax.Array:
 def factors(
     here: jax.Array, column: jax.Array, pivot: jax.Array, activating: jax.Array, wanted: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What `swept` takes for the constraint `here` to change sides, or for none where it is not wanted."""
+    """What `sweep_pivot` takes for the constraint `here` to change sides, or for none where it is not wanted."""
     edge = jnp.where(wanted, jnp.where(here, jnp.where(activating, 1, -1), column), 0).astype(column.dtype)
     return jnp.where(wanted & here, 0, 1).astype(column.dtype), edge, edge / jnp.where(wanted, pivot, 1)
 
 
-def swept(entries: jax.Array, stays: jax.Array, edge: jax.Array, ratio: jax.Array) -> jax.Array:
+def sweep_pivot(entries: jax.Array, stays: jax.Array, edge: jax.Array, ratio: jax.Array) -> jax.Array:
     """The entries after a constraint has changed sides: one pass over them."""
     return stays[:, None] * stays * entries - edge[:, None] * ratio
 
@@ -86,7 +86,7 @@ def curvature(pivot: jax.Array, is_bound: jax.Array, numbers: Rounding) -> jax.A
     return jnp.where(flat, jnp.maximum(pivot, 0) + numbers.added, pivot)
 
 
-def untouched(form: Form, added: jax.Array) -> Tableau:
+def untouched(form: ScaledQP, added: jax.Array) -> Tableau:
     """The tableau with all variables fixed and no row active.
 
     Args:
@@ -98,7 +98,7 @@ def untouched(form: Form, added: jax.Array) -> Tableau:
     return Tableau(entries + jnp.where(jnp.eye(size, dtype=bool), added, 0), is_bound, added, jnp.ones((), bool))
 
 
-def exchanged(form: Form, table: Tableau, changing: jax.Array) -> Tableau:
+def exchanged(form: ScaledQP, table: Tableau, changing: jax.Array) -> Tableau:
     """The tableau after many constraints have changed sides, one after the other.
 
     Constraints that nearly follow from active ones do not become active. All elements of a batch sweep the same
@@ -120,7 +120,7 @@ def exchanged(form: Form, table: Tableau, changing: jax.Array) -> Tableau:
 
     def sweep(carry: tuple[jax.Array, ...], k: jax.Array) -> tuple[tuple[jax.Array, ...], jax.Array]:
         # Applied in the next turn: what is prepared in the same one would be computed again for each entry.
-        entries = swept(*carry)
+        entries = sweep_pivot(*carry)
         *how, raw = prepared(entries, k)
         return (entries, *how), raw
 
@@ -129,7 +129,7 @@ def exchanged(form: Form, table: Tableau, changing: jax.Array) -> Tableau:
         def run() -> tuple[jax.Array, jax.Array]:
             blank = jnp.zeros(size, entries.dtype)
             last_one, pivots = lax.scan(sweep, (entries, blank + 1, blank, blank), every[first:last])
-            return swept(*last_one), pivots
+            return sweep_pivot(*last_one), pivots
 
         return lax.cond(jnp.any(changing[first:last]), run, lambda: (entries, jnp.zeros(last - first, entries.dtype)))
 
@@ -157,7 +157,7 @@ class Point(NamedTuple):
 
 
 def balance(
-    form: Form, active: jax.Array, point: Point, vector: jax.Array, added: jax.Array | float = 0.0
+    form: ScaledQP, active: jax.Array, point: Point, vector: jax.Array, added: jax.Array | float = 0.0
 ) -> tuple[Point, jax.Array]:
     """Values of rows and multipliers of bounds as the program has them, and how far what is given is off (N,).
 

@@ -8,10 +8,10 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `q_joint`, `q_unit` | (nq,) | for each column of `q`: its joint; "rad", "m", or "1" (a quaternion's, wxyz) |
 | `status` | (*batch,) | `jaxik.Status`; `status_names[status]` are their names |
 | `iterations` | (*batch,) | steps taken |
-| `starts` | (*batch,) | attempts made: of a search, how many starts were tried |
+| `num_starts` | (*batch,) | attempts made: of a search, how many starts were tried |
 | `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
-| `derivative` | (*batch,) | `jaxik.Derivative`: what that is worth, -1 where nothing was differentiated |
+| `derivative_status` | (*batch,) | `jaxik.DerivativeStatus`: what that is worth, -1 where nothing was differentiated |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
@@ -118,7 +118,7 @@ def _solution_of(found: Archive) -> Solution:
     topology = robot_npz.topology_of(found)
     q = found.numbers("q", (topology.nq,))
     batch = q.shape[:-1]
-    there = [name for name in _ARRAYS if name != "derivative" or name in found.arrays]
+    there = [name for name in _ARRAYS if name != "derivative_status" or name in found.arrays]
     arrays = {name: q if name == "q" else found.numbers(name, batch) for name in there}
     residuals = {
         name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")

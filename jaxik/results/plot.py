@@ -38,7 +38,7 @@ def plot_trace(solution: Solution, path: str | os.PathLike[str] | None = None, *
     and starts a new line. What is zero or not finite has no place on a logarithmic axis, and leaves a gap.
 
     Args:
-      solution: of `solve` with `SolveOptions(trace=True)`.
+      solution: of `solve` with `SolveOptions(record_trace=True)`.
       path: of a file to write or replace, its format as its ending: .png, .svg, .pdf; None: none.
       elements: which, an index into the batch axes as numpy has it: `5`, `~solution.converged`, `[3, 8]`; by default
         all, and of more than 64 those that did not converge first, and then those with the most steps.
@@ -102,7 +102,7 @@ def _chosen(solution: Solution, elements: Any) -> tuple[Trace, np.ndarray, int]:
     """The traces (n, T) and statuses (n,) of what is drawn, and the number of all elements."""
     trace = solution.trace
     if trace is None:
-        raise JaxikError("the solution has no trace: solve with options=SolveOptions(trace=True)")
+        raise JaxikError("the solution has no trace: solve with options=SolveOptions(record_trace=True)")
     if any(isinstance(x, Tracer) for x in jax.tree.leaves((trace, solution.status))):
         raise JaxikError("plot_trace works on the host: return the solution from jit first")
     status, iterations = np.asarray(solution.status), np.asarray(solution.iterations)

@@ -24,13 +24,13 @@ class Solution(Outcome):
         (*batch, 3) [rad]}.
       iterations (*batch,): steps taken, rejected ones included, int32; a search counts all its attempts, and the first
         evaluation of each but the first.
-      starts (*batch,): attempts that were made, int32; of `solve`, one.
+      num_starts (*batch,): attempts that were made, int32; of `solve`, one.
       cost (*batch,): 1/2 |cost * residual|^2 over all tasks.
       stationarity (*batch,): largest entry of the undamped projected step that is left at `q` [rad or m], as estimated
         from the last undamped one, and so no less than it is; derivatives of the solution are as good as it is small.
-      derivative (*batch,): of `Derivative`, int32: what the derivative of q, residuals and cost is worth, where the
-        call was differentiated; else UNASKED. Other fields have no derivative.
-      trace: the steps that led there, where `SolveOptions.trace` asks for them; else None.
+      derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of q, residuals and cost is worth,
+        where the call was differentiated; else NOT_COMPUTED. Other fields have no derivative.
+      trace: the steps that led there, where `SolveOptions.record_trace` asks for them; else None.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """
@@ -39,10 +39,10 @@ class Solution(Outcome):
     status: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     iterations: jax.Array = leaf(0)
-    starts: jax.Array = leaf(0)
+    num_starts: jax.Array = leaf(0)
     cost: jax.Array = leaf(0)
     stationarity: jax.Array = leaf(0)
-    derivative: Any = leaf(0, default=None)
+    derivative_status: Any = leaf(0, default=None)
     trace: Trace | None = leaf(1, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
@@ -55,7 +55,14 @@ class Solution(Outcome):
 def _described(solution: Solution) -> str:
     name = solution.topology.name
     leaves = jax.tree.leaves(
-        (solution.q, solution.status, solution.residuals, solution.iterations, solution.starts, solution.derivative)
+        (
+            solution.q,
+            solution.status,
+            solution.residuals,
+            solution.iterations,
+            solution.num_starts,
+            solution.derivative_status,
+        )
     )
     if not text.known(leaves):
         return f"Solution({name}, traced, batch {np.shape(solution.status)})"
@@ -65,26 +72,27 @@ def _described(solution: Solution) -> str:
     said = f"{name}, batch {status.shape}, {status.size} elements"
     if not status.size:
         return f"Solution({said})"
-    steps, starts = np.asarray(solution.iterations), np.asarray(solution.starts)
+    steps, starts = np.asarray(solution.iterations), np.asarray(solution.num_starts)
     tried = f"starts {starts.mean():.1f} on average, {starts.max()} at most; " if starts.max() > 1 else ""
     residuals = "; ".join(
         f"{part} {', '.join(text.number(x) for x in text.quantiles(norm, text.SHARES.values()))} {unit}".rstrip()
         for part, norm, unit in _norms(solution)
     )
     ended = text.counted(status, Status)
+    worth = text.differentiated(solution.derivative_status)
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
-        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{text.differentiated(solution.derivative)})"
+        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{worth})"
     )
 
 
 def _of_one(solution: Solution, status: Status) -> str:
     residuals = ", ".join(f"{part} {text.number(norm[0])} {unit}".rstrip() for part, norm, unit in _norms(solution))
-    tried = f" from {int(solution.starts)} starts" if int(solution.starts) > 1 else ""
+    tried = f" from {int(solution.num_starts)} starts" if int(solution.num_starts) > 1 else ""
     return (
         f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
         f"q {text.by_joint(solution.topology, np.asarray(solution.q))}; "
-        f"residuals: {residuals or 'none'}{text.differentiated(solution.derivative)})"
+        f"residuals: {residuals or 'none'}{text.differentiated(solution.derivative_status)})"
     )
 
 

@@ -23,27 +23,27 @@ class StepResult(Outcome):
         their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
         NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
       residuals: task, and constraint, to what it reports at the configuration that the step was taken from.
-      slack: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and from
-        "rows" (*batch, k) of limits.
-      qp: the quadratic program of the highest priority; `step(..., start=result.qp.active)` starts from it.
-      derivative (*batch,): of `Derivative`, int32: what the derivative of velocity, q, residuals and slack is worth,
-        where the call was differentiated; else UNASKED.
+      limit_margins: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and
+        from "rows" (*batch, k) of limits.
+      qp: the quadratic program of the highest priority; `step(..., warm_start=result.qp.active)` starts from it.
+      derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of velocity, q, residuals and
+        margins is worth, where the call was differentiated; else NOT_COMPUTED.
     """
 
     velocity: jax.Array = leaf(1)
     q: jax.Array = leaf(1)
     status: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
-    slack: dict[str, jax.Array] = leaf(1)
+    limit_margins: dict[str, jax.Array] = leaf(1)
     qp: QPSolution = leaf()
-    derivative: jax.Array = leaf(0)
+    derivative_status: jax.Array = leaf(0)
 
     def __repr__(self) -> str:
         """How steps ended, and what their derivatives are worth."""
         status = self.status
-        if not text.known([status, self.velocity, self.derivative]):
+        if not text.known([status, self.velocity, self.derivative_status]):
             return f"StepResult(traced, batch {np.shape(status)})"
-        worth = text.differentiated(self.derivative)
+        worth = text.differentiated(self.derivative_status)
         if not np.ndim(status):
             velocity = np.array2string(np.asarray(self.velocity), precision=4, separator=", ", threshold=32)
             return f"StepResult({Status(int(status)).name}; velocity {velocity}{worth})"

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from jaxik.core.status import Derivative, Status
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.topology import Topology
 
 SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
@@ -15,12 +15,12 @@ SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
 
 def differentiated(derivative: Any) -> str:
     """How many derivatives are worth what, where the call was differentiated."""
-    if derivative is None or np.all(np.asarray(derivative) == Derivative.UNASKED):
+    if derivative is None or np.all(np.asarray(derivative) == DerivativeStatus.NOT_COMPUTED):
         return ""
     kinds = np.asarray(derivative)
     if not kinds.ndim:
-        return f"; derivative {Derivative(int(kinds)).name}"
-    return "; derivatives: " + counted(kinds, Derivative)
+        return f"; derivative {DerivativeStatus(int(kinds)).name}"
+    return "; derivatives: " + counted(kinds, DerivativeStatus)
 
 
 def known(leaves: list[Any]) -> bool:
@@ -28,7 +28,7 @@ def known(leaves: list[Any]) -> bool:
     return all(isinstance(x, np.ndarray | np.generic | jax.Array) and not isinstance(x, Tracer) for x in leaves)
 
 
-def counted(values: np.ndarray, kinds: type[Status] | type[Derivative]) -> str:
+def counted(values: np.ndarray, kinds: type[Status] | type[DerivativeStatus]) -> str:
     return ", ".join(f"{np.sum(values == kind)} {kind.name}" for kind in kinds if np.any(values == kind))
 
 

@@ -12,8 +12,8 @@ from jaxik.core.pytree import leaf, pytree
 class Trace:
     """The way of every element, row i after i steps; row 0 is the first evaluation.
 
-    An element has `iterations + 1` rows, as far as `SolveOptions.trace` reaches: T is one more than that. Polishing
-    steps are no iterations, and part of the last row. Where nothing is recorded stands NaN, and phase -1.
+    An element has `iterations + 1` rows, as far as `SolveOptions.record_trace` reaches: T is one more than that.
+    Polishing steps are no iterations, and part of the last row. Where nothing is recorded stands NaN, and phase -1.
 
     Attributes:
       cost (*batch, T): 1/2 |cost * residual|^2 of the level that is worked on, at the best configuration so far; a

@@ -41,11 +41,11 @@ def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robo
 
 
 @partial(jax.jit, static_argnums=3)
-def sample(robot: RobotModel, key: jax.Array, box: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     robot = robot.astype(robot.q_home.dtype)
     batch = fold(robot, core_ranks(robot))
     if not shape:
-        return sampling.sample(robot, key, box)
+        return sampling.sample(robot, key, unlimited_range)
     keys = jax.random.split(key, math.prod(shape))
     leaves = [
         jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
@@ -56,7 +56,7 @@ def sample(robot: RobotModel, key: jax.Array, box: jax.Array, shape: tuple[int, 
     robots = jax.tree.unflatten(jax.tree.structure(robot), leaves)
     axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
     draw = jax.vmap(sampling.sample, in_axes=(axes, 0, None))
-    return draw(robots, keys, box).reshape(*shape, robot.nq)
+    return draw(robots, keys, unlimited_range).reshape(*shape, robot.nq)
 
 
 @partial(jax.jit, static_argnums=0)

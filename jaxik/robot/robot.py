@@ -71,11 +71,12 @@ class Robot(RobotModel):
             q = q.at[..., start : start + value.shape[-1]].set(value)
         return q
 
-    def sample(self, key: jax.Array, shape: tuple[int, ...] | int = (), *, box: float = 1.0) -> jax.Array:
+    def sample(self, key: jax.Array, shape: tuple[int, ...] | int = (), *, unlimited_range: float = 1.0) -> jax.Array:
         """Random configurations (*shape, nq).
 
         Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
-        balls uniform in axis and angle; slides without limits and free positions in [-box, box] [m]. Joints that a
+        balls uniform in axis and angle; slides without limits and free positions in [-unlimited_range, unlimited_range]
+          [m]. Joints that a
         coupling drives are drawn like others: `solve` of a posture places them.
 
         Raises:
@@ -90,7 +91,7 @@ class Robot(RobotModel):
             shape = np.broadcast_shapes(shape, batch)
         except ValueError:
             raise JaxikError(f"shape {shape} does not broadcast with the robot's batch axes {batch}") from None
-        return batched.sample(self, key, jnp.asarray(box, self.q_home.dtype), shape)
+        return batched.sample(self, key, jnp.asarray(unlimited_range, self.q_home.dtype), shape)
 
     def integrate(self, q: jax.Array, dq: jax.Array) -> jax.Array:
         """The configuration (*batch, nq) reached from `q` (*batch, nq) along the tangent `dq` (*batch, nv).

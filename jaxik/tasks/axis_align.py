@@ -35,7 +35,7 @@ class AxisAlignTask(Task):
       JaxikError: for a wrong type or shape, a zero direction or a negative cost.
     """
 
-    frames_are_data = True
+    frames_batchable = True
     frame: Frame = static()
     target: Any = leaf(1)
     axis: Any = leaf(1, default=(0.0, 0.0, 1.0))
@@ -72,7 +72,7 @@ class AxisAlignTask(Task):
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return lie.normalized(self.axis) - self._direction(kin)
 
-    def held(self, robot: Robot, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
+    def constraint_rows(self, robot: Robot, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
         """Two rows, across the target, along which the target does not change."""
         plane = lie.plane_across(lie.normalized(self.axis), self._direction(kin))
         return plane @ self.residual(robot, kin), plane @ self.jacobian(robot, kin)
@@ -81,6 +81,6 @@ class AxisAlignTask(Task):
         """The target in the frame's axes."""
         return kin.transform(self.frame).rotation.T @ lie.normalized(self.target)
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         turned = -kin.transform(self.frame).rotation.T @ lie.skew(lie.normalized(self.target))
         return {self.frame: jnp.concatenate([jnp.zeros_like(turned), turned], axis=1)}

@@ -11,12 +11,14 @@ from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.manifold import integrate
 from jaxik.robot.robot import Robot
-from jaxik.tasks.dependencies import Displaced, looked_at
+from jaxik.tasks.dependencies import PerturbedKinematics, dependencies
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.weights import weighted_rows
 
 # What is right for one residual alone.
-OF_A_RESIDUAL = frozenset(("dofs", "jacobian", "step_jacobian", "held", "slopes", "curvature", "objective"))
+OF_A_RESIDUAL = frozenset(
+    ("reads_dofs", "jacobian", "step_jacobian", "constraint_rows", "partials", "weighted_hessian", "objective")
+)
 
 
 class Task:
@@ -25,9 +27,9 @@ class Task:
     A task is a frozen pytree (`jaxik.pytree`): frames, priority and which rows exist are static fields; targets,
     costs, gains and masks are leaves, declared with the number of axes that one element has (`jaxik.leaf(rank=...)`),
     and may be batched and differentiated. A new task needs `frames` and `residual`, and may override everything else.
-    One that reads `kin.q` says in `dofs` how much of it. A class that writes its own residual has, of what is derived
-    from a residual (`dofs`, `jacobian`, `slopes` and the like), what it writes itself, and not what a class above it
-    wrote for another residual.
+    One that reads `kin.q` says in `reads_dofs` how much of it. A class that writes its own residual has, of what is
+    derived from a residual (`reads_dofs`, `jacobian`, `partials` and the like), what it writes itself, and not what a
+    class above it wrote for another residual.
 
     Attributes:
       frames, subtrees: frames, and root bodies of centres of mass by index or name, that `residual` looks at; static.
@@ -39,8 +41,8 @@ class Task:
     """
 
     # Whether tasks of this very type may be evaluated side by side: all that they do with a frame is to ask `kin` for
-    # its pose and Jacobian, and they have `slopes`.
-    frames_are_data = False
+    # its pose and Jacobian, and they have `partials`.
+    frames_batchable = False
     priority: int = 0
     cost: Any = 1.0
     tolerance: Any = None
@@ -62,7 +64,7 @@ class Task:
     def subtrees(self) -> tuple[int | str, ...]:
         return ()
 
-    def dofs(self, robot: Robot) -> tuple[int, ...] | None:
+    def reads_dofs(self, robot: Robot) -> tuple[int, ...] | None:
         """The degrees of freedom that `residual` reads through `kin.q`; static; None where that is unknown: all.
 
         What is neither read nor moves a frame or subtree of some task has no coordinate: `solve` leaves it as it is,
@@ -97,7 +99,7 @@ class Task:
         """
         return self.jacobian(robot, kin)
 
-    def held(self, robot: Robot, kin: Kinematics) -> tuple[Any, Any]:
+    def constraint_rows(self, robot: Robot, kin: Kinematics) -> tuple[Any, Any]:
         """What a step removes where the task is a constraint, with its Jacobian: the residual, by default.
 
         A residual that leaves a surface as it shrinks says here what lies in the surface: between unit vectors no
@@ -105,24 +107,26 @@ class Task:
         """
         return self.residual(robot, kin), self.step_jacobian(robot, kin)
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
         """The residual's derivative with respect to each thing that it looks at, with one more axis on each leaf.
 
         Keys are frames (6: twist in world axes at their origin), roots of subtrees (3: shift of the centre), "q" (nv).
         """
-        return default_slopes(self, robot, kin)
+        return default_partials(self, robot, kin)
 
-    def curvature(self, robot: Robot, kin: Kinematics, pull: Any) -> tuple[dict[Any, jax.Array], jax.Array | None]:
-        """First and second derivative of pull . residual by what the residual looks at, for a constant pull.
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: Any
+    ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        """First and second derivative of multipliers . residual, multipliers constant, by what the residual looks at.
 
         Args:
-          pull: an array for each leaf of the residual, in its structure.
+          multipliers: an array for each leaf of the residual, in its structure.
 
         Returns:
-          The first derivative by each thing, in the order of `slopes`, and the second one by all of them, stacked and
+          The first derivative by each thing, in the order of `partials`, and the second one by all of them, stacked and
           symmetric; None where that is zero.
         """
-        return default_curvature(self, robot, kin, pull)
+        return default_weighted_hessian(self, robot, kin, multipliers)
 
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
         """What the task adds to one differential-IK step, as mink and pink have it.
@@ -140,7 +144,7 @@ class Task:
                 -(jacobian.T @ wanted),
             )
 
-    def error(self, robot: Robot, kin: Kinematics) -> Any:
+    def report(self, robot: Robot, kin: Kinematics) -> Any:
         """What tolerances judge and solutions report: the residual, unless a plainer measure exists."""
         return self.residual(robot, kin)
 
@@ -153,13 +157,13 @@ class Task:
         return self.tolerance
 
 
-def default_slopes(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
+def default_partials(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
     """Differentiate the residual with respect to the displacement of each thing that it looks at."""
     return {
-        key: jax.jacfwd(lambda x, key=key: task.residual(robot, Displaced(kin, {key: x})))(  # type: ignore[arg-type]
+        key: jax.jacfwd(lambda x, key=key: task.residual(robot, PerturbedKinematics(kin, {key: x})))(  # type: ignore[arg-type]
             jnp.zeros(_size(kin, key), kin.q.dtype)
         )
-        for key in looked_at(task.residual, robot, kin)
+        for key in dependencies(task.residual, robot, kin)
     }
 
 
@@ -167,7 +171,7 @@ def default_jacobian(task: Task, robot: Robot, kin: Kinematics) -> Any:
     """The residual's slopes, multiplied by the shared Jacobians of what it looks at."""
     residual = jax.eval_shape(lambda: task.residual(robot, kin))
     nothing = jax.tree.map(lambda r: jnp.zeros((*r.shape, kin.nv), r.dtype), residual)
-    return along_motion(kin, task.slopes(robot, kin), nothing)
+    return along_motion(kin, task.partials(robot, kin), nothing)
 
 
 def along_motion(kin: Kinematics, slopes: dict[Any, Any], total: Any) -> Any:
@@ -178,21 +182,25 @@ def along_motion(kin: Kinematics, slopes: dict[Any, Any], total: Any) -> Any:
     return total
 
 
-def second_derivative(task: Task, robot: Robot, kin: Kinematics, pull: Any) -> jax.Array:
-    """Second derivative (nv, nv) of pull . residual along `integrate`, for a constant pull.
+def second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+    """Second derivative (nv, nv) of multipliers . residual along `integrate`, for a constant multipliers.
 
     The residual is differentiated with respect to the few displacements of what it looks at, never through the
     kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, it is M' K M
     plus f times the second derivative of the kinematics, a cross product for each pair of joints.
 
     Args:
-      pull: an array for each leaf of the residual, in its structure; the weighted residual gives what the Hessian of
-        1/2 |cost * residual|^2 has beyond J'J.
+      multipliers: an array for each leaf of the residual, in its structure; the weighted residual gives what the
+        Hessian of 1/2 |cost * residual|^2 has beyond J'J.
     """
     own = type(task)
-    if own.jacobian is not Task.jacobian and own.curvature is Task.curvature and own.slopes is Task.slopes:
-        return _through_kinematics(task, robot, kin, pull)
-    forces, stiffness = task.curvature(robot, kin, pull)
+    if (
+        own.jacobian is not Task.jacobian
+        and own.weighted_hessian is Task.weighted_hessian
+        and own.partials is Task.partials
+    ):
+        return _through_kinematics(task, robot, kin, multipliers)
+    forces, stiffness = task.weighted_hessian(robot, kin, multipliers)
     total = jnp.zeros((kin.nv, kin.nv), kin.q.dtype)
     if list(forces) == ["q"]:  # the tangent is its own motion
         return total if stiffness is None else stiffness
@@ -207,29 +215,29 @@ def second_derivative(task: Task, robot: Robot, kin: Kinematics, pull: Any) -> j
     return total
 
 
-def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, pull: Any) -> jax.Array:
+def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
     """The same for a task of which only the Jacobian along `integrate` is known."""
 
     def gradient(dq: jax.Array) -> jax.Array:
         there = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
-        return _pulled(task.jacobian(robot, there), pull, kin.nv)
+        return _pulled(task.jacobian(robot, there), multipliers, kin.nv)
 
     bent = jax.jacfwd(gradient)(jnp.zeros(kin.nv, kin.q.dtype))
     return (bent + bent.T) / 2
 
 
-def default_curvature(
-    task: Task, robot: Robot, kin: Kinematics, pull: Any
+def default_weighted_hessian(
+    task: Task, robot: Robot, kin: Kinematics, multipliers: Any
 ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
     """Differentiate the slopes once more."""
-    sizes = {key: _size(kin, key) for key in looked_at(task.residual, robot, kin)}
+    sizes = {key: _size(kin, key) for key in dependencies(task.residual, robot, kin)}
     ends = list(itertools.accumulate(sizes.values(), initial=0))
     places = dict(zip(sizes, itertools.pairwise(ends), strict=True))
 
     def force(x: jax.Array) -> jax.Array:
-        there: Any = Displaced(kin, {key: x[start:end] for key, (start, end) in places.items()})
-        slopes = task.slopes(robot, there)
-        return jnp.concatenate([_pulled(slopes[key], pull, size) for key, size in sizes.items()])
+        there: Any = PerturbedKinematics(kin, {key: x[start:end] for key, (start, end) in places.items()})
+        slopes = task.partials(robot, there)
+        return jnp.concatenate([_pulled(slopes[key], multipliers, size) for key, size in sizes.items()])
 
     zero = jnp.zeros(ends[-1], kin.q.dtype)
     at_rest, stiffness = force(zero), jax.jacfwd(force)(zero)
@@ -237,9 +245,9 @@ def default_curvature(
     return {key: at_rest[start:end] for key, (start, end) in places.items()}, (stiffness + stiffness.T) / 2
 
 
-def _pulled(slope: Any, pull: Any, size: int) -> jax.Array:
-    """The derivative (size,) of pull . residual with respect to one displacement."""
-    parts = zip(jax.tree.leaves(slope), jax.tree.leaves(pull), strict=True)
+def _pulled(slope: Any, multipliers: Any, size: int) -> jax.Array:
+    """The derivative (size,) of multipliers . residual with respect to one displacement."""
+    parts = zip(jax.tree.leaves(slope), jax.tree.leaves(multipliers), strict=True)
     return sum(
         (jnp.ravel(h) @ s.reshape(-1, size) for s, h in parts),
         jnp.zeros(size, jax.tree.leaves(slope)[0].dtype),

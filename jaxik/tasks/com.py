@@ -77,8 +77,10 @@ class ComTask(Task):
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return kin.center_of_mass_jacobian(self._root(robot))
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[int, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[int, jax.Array]:
         return {self._root(robot): jnp.eye(3, dtype=kin.q.dtype)}
 
-    def curvature(self, robot: Robot, kin: Kinematics, pull: jax.Array) -> tuple[dict[int, jax.Array], None]:
-        return {self._root(robot): pull}, None
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
+    ) -> tuple[dict[int, jax.Array], None]:
+        return {self._root(robot): multipliers}, None

@@ -15,7 +15,7 @@ from jaxik.numerics.lie import Transform, skew
 from jaxik.robot.robot import Robot
 
 
-class Displaced:
+class PerturbedKinematics:
     """A configuration in which what a residual looks at is displaced a little; notes what that is.
 
     Displacements are twists of frames (6,) in world axes at the frame's origin, shifts of centres of mass (3,), and
@@ -68,14 +68,14 @@ class Displaced:
         )
 
 
-def looked_at(residual: Callable[..., Any], robot: Robot, kin: Kinematics) -> list[Any]:
+def dependencies(residual: Callable[..., Any], robot: Robot, kin: Kinematics) -> list[Any]:
     """What a residual depends on: frames, roots of subtrees, "q"."""
-    probe = Displaced(kin, {})
+    probe = PerturbedKinematics(kin, {})
     jax.eval_shape(lambda: residual(robot, probe))
     return probe.used
 
 
-class _Watched:
+class _RecordingKinematics:
     """A configuration that notes which of its attributes are asked for."""
 
     def __init__(self, kin: Kinematics) -> None:
@@ -89,15 +89,15 @@ class _Watched:
 
 def dofs_read(task: Any, robot: Robot, kin: Kinematics) -> set[int]:
     """The degrees of freedom that the residual reads through `kin.q`, whether they move its frames or not."""
-    watched = _Watched(kin)
+    watched = _RecordingKinematics(kin)
     jax.eval_shape(lambda: task.residual(robot, watched))
     if "q" not in watched.names:
         return set()
-    told = task.dofs(robot)
+    told = task.reads_dofs(robot)
     every = set(range(robot.nv))
     if told is not None and not every.issuperset(told):
         raise JaxikError(
-            f"{type(task).__name__}.dofs(robot) has {told!r}: degrees of freedom are 0 to {robot.nv - 1}, "
+            f"{type(task).__name__}.reads_dofs(robot) has {told!r}: degrees of freedom are 0 to {robot.nv - 1}, "
             "robot.v_indices(joint) of a joint"
         )
     return every if told is None else set(told)

@@ -71,7 +71,7 @@ class EqualityConstraintTask(Task):
     def frames(self) -> tuple[Frame, ...]:
         return tuple(dict.fromkeys(frame for equality in self.equalities for frame in equality.frames))
 
-    def dofs(self, robot: Robot) -> tuple[int, ...]:
+    def reads_dofs(self, robot: Robot) -> tuple[int, ...]:
         """Those of coupled joints and of tendons along joints; the other constraints look at frames."""
         joints, tendons = robot.topology.joints, robot.topology.tendons
         read = [j for e in self.equalities if e.kind == "joint" for j in e.members]
@@ -81,7 +81,7 @@ class EqualityConstraintTask(Task):
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return jnp.concatenate([_ROWS[equality.kind](equality, robot, kin) for equality in self.equalities])
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Any, jax.Array]:
         """Each constraint differentiated by its own few ends; the default would go through all rows for each end."""
         each = [_SLOPES[equality.kind](equality, robot, kin) for equality in self.equalities]
         counts = [EQUALITY_ROWS[equality.kind] for equality in self.equalities]
@@ -157,12 +157,12 @@ def _weld_slopes(equality: Equality, robot: Robot, kin: Kinematics) -> _Slopes:
 
 
 def _joint(equality: Equality, robot: Robot, kin: Kinematics) -> jax.Array:
-    values = [kin.q[i] - robot.q_reference[i] for i in _places(equality.members, robot)]
+    values = [kin.q[i] - robot.qpos0[i] for i in _places(equality.members, robot)]
     return _coupled(equality, robot, values)[0]
 
 
 def _joint_slopes(equality: Equality, robot: Robot, kin: Kinematics) -> _Slopes:
-    values = [kin.q[i] - robot.q_reference[i] for i in _places(equality.members, robot)]
+    values = [kin.q[i] - robot.qpos0[i] for i in _places(equality.members, robot)]
     slopes = _coupled(equality, robot, values)[1]
     return [("q", s * _rate(robot, joint, kin)) for s, joint in zip(slopes, equality.members, strict=True)]
 

@@ -48,7 +48,7 @@ class FrameTask(Task):
       JaxikError: for a wrong type, shape, axes or a negative cost.
     """
 
-    frames_are_data = True
+    frames_batchable = True
     frame: Frame = static()
     target: jaxlie.SE3 = leaf(1)
     position_cost: Any = leaf(1, default=1.0)
@@ -82,9 +82,9 @@ class FrameTask(Task):
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
             twist = lie.log_pose(seen_from(kin.transform(self.frame), Transform.from_se3(self.target)))
             return {"position": twist[:3], "orientation": twist[3:]}
-        return self.error(robot, kin)
+        return self.report(robot, kin)
 
-    def error(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
+    def report(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         """Position (3,) [m], a Euclidean difference, and orientation (3,) [rad], a rotation vector, in the axes."""
         pose = kin.transform(self.frame)
         seen = seen_from(pose, Transform.from_se3(self.target))
@@ -109,7 +109,7 @@ class FrameTask(Task):
             for name, (on_linear, on_angular) in self._slopes(kin).items()
         }
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, dict[str, jax.Array]]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, dict[str, jax.Array]]:
         blocks = self._slopes(kin).items()
         return {
             self.frame: {
@@ -143,10 +143,10 @@ class FrameTask(Task):
         return out
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, pull: dict[str, jax.Array]
+        self, robot: Robot, kin: Kinematics, multipliers: dict[str, jax.Array]
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         if self.axes != "frame":
-            return super().curvature(robot, kin, pull)
+            return super().weighted_hessian(robot, kin, multipliers)
         pose = kin.transform(self.frame)
         seen = seen_from(pose, Transform.from_se3(self.target))
         w, *coefficients = lie.log_with_coefficients(seen.rotation)
@@ -154,8 +154,8 @@ class FrameTask(Task):
         # In world axes, as the motion is: vectors turn at less cost than the stiffness.
         d = self.target.wxyz_xyz[4:] - pose.position
         w = pose.rotation @ w
-        pulls = pose.rotation @ pull.get("position", none), pose.rotation @ pull.get("orientation", none)
-        force, stiffness = pose_curvature(d, w, tuple(coefficients), pulls, twist=len(pull) == 2)
+        pulls = pose.rotation @ multipliers.get("position", none), pose.rotation @ multipliers.get("orientation", none)
+        force, stiffness = pose_curvature(d, w, tuple(coefficients), pulls, twist=len(multipliers) == 2)
         return {self.frame: force}, stiffness
 
     def weights(self) -> dict[str, jax.Array]:

@@ -38,7 +38,7 @@ def groups(tasks: dict[str, Task]) -> list[Group]:
     return [Group(tuple(names), tuple(tasks[name] for name in names)) for names in found.values()]
 
 
-def side_by_side(function: Callable[..., Any], group: Group, kin: Kinematics, *others: Any) -> Any:
+def vmap_group(function: Callable[..., Any], group: Group, kin: Kinematics, *others: Any) -> Any:
     """Apply a function of a task, an evaluated configuration and more to all tasks of a group.
 
     Args:
@@ -61,11 +61,11 @@ def side_by_side(function: Callable[..., Any], group: Group, kin: Kinematics, *o
     return jax.vmap(of_one)(stacked, slots, others)
 
 
-def of_each(function: Callable[..., Any], tasks: dict[str, Task], kin: Kinematics) -> dict[str, Any]:
+def map_tasks(function: Callable[..., Any], tasks: dict[str, Task], kin: Kinematics) -> dict[str, Any]:
     """A function of a task and an evaluated configuration applied to each, those that are alike side by side."""
     found: dict[str, Any] = {}
     for group in groups(tasks):
-        stacked = side_by_side(function, group, kin)
+        stacked = vmap_group(function, group, kin)
         found |= {name: jax.tree.map(lambda x, i=i: x[i], stacked) for i, name in enumerate(group.names)}
     return found
 

@@ -10,7 +10,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.topology import JointType
-from jaxik.numerics.linalg import NOTHING, arrange
+from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
@@ -78,19 +78,21 @@ class JointCouplingTask(Task):
             if kind not in (JointType.HINGE, JointType.SLIDE):
                 raise JaxikError(f"joint {name!r} is a {kind.name.lower()} joint: couplings are of hinges and slides")
 
-    def dofs(self, robot: Robot) -> tuple[int, ...]:
+    def reads_dofs(self, robot: Robot) -> tuple[int, ...]:
         return tuple(robot.v_indices(name)[0] for name in self.joints)
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        coordinates = arrange(kin.q, [robot.q_indices(name)[0] for name in self.joints])
+        coordinates = static_gather(kin.q, [robot.q_indices(name)[0] for name in self.joints])
         return (jnp.sum(self.ratios * coordinates) - self.target)[None]
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        place = {dof: i for i, dof in enumerate(self.dofs(robot))}
-        return arrange(self.ratios, [place.get(dof, NOTHING) for dof in range(robot.nv)]).astype(kin.q.dtype)[None]
+        place = {dof: i for i, dof in enumerate(self.reads_dofs(robot))}
+        return static_gather(self.ratios, [place.get(dof, PAD) for dof in range(robot.nv)]).astype(kin.q.dtype)[None]
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
-    def curvature(self, robot: Robot, kin: Kinematics, pull: jax.Array) -> tuple[dict[str, jax.Array], None]:
-        return {"q": pull @ self.jacobian(robot, kin)}, None
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
+    ) -> tuple[dict[str, jax.Array], None]:
+        return {"q": multipliers @ self.jacobian(robot, kin)}, None

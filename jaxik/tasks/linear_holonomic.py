@@ -86,15 +86,15 @@ class LinearHolonomicTask(Task):
         matrix = self.matrix.astype(kin.q.dtype)
         return matrix @ difference_jacobian(robot.topology, turned) if turned.places else matrix
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, pull: jax.Array
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array | None]:
         turned = turns(robot.topology, self.q0, kin.q)
-        force = {"q": pull @ self.jacobian(robot, kin)}
+        force = {"q": multipliers @ self.jacobian(robot, kin)}
         if not turned.places:
             return force, None
         flat = jnp.zeros((robot.nv, robot.nv), kin.q.dtype)
-        return force, with_blocks(flat, turned.places, bending(turned, pull @ self.matrix.astype(kin.q.dtype)))
+        return force, with_blocks(flat, turned.places, bending(turned, multipliers @ self.matrix.astype(kin.q.dtype)))

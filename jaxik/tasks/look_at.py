@@ -39,7 +39,7 @@ class LookAtTask(Task):
       JaxikError: for a wrong type or shape, a zero axis or a negative cost.
     """
 
-    frames_are_data = True
+    frames_batchable = True
     frame: Frame = static()
     target: Any = leaf(1)
     axis: Any = leaf(1, default=(0.0, 0.0, 1.0))
@@ -77,12 +77,12 @@ class LookAtTask(Task):
         direction, _ = self._direction(kin)
         return lie.normalized(self.axis) - direction
 
-    def held(self, robot: Robot, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
+    def constraint_rows(self, robot: Robot, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
         """Two rows, across the line of sight, along which the direction does not change."""
         plane = lie.plane_across(lie.normalized(self.axis), self._direction(kin)[0])
         return plane @ self.residual(robot, kin), plane @ self.jacobian(robot, kin)
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         pose = kin.transform(self.frame)
         _, derivative = self._direction(kin)
         along = derivative @ pose.rotation.T

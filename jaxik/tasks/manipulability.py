@@ -120,10 +120,10 @@ class ManipulabilityTask(Task):
         by_entry = jax.grad(volume)(self._jacobian_of_frame(kin), self._rows())
         linear, angular = kin.jacobian_world_aligned(self.frame)
         to_world = kin.transform(self.frame).rotation if self.axes == "frame" else jnp.eye(3, dtype=linear.dtype)
-        pull, twist = to_world @ by_entry[:3], to_world @ by_entry[3:]
+        multipliers, twist = to_world @ by_entry[:3], to_world @ by_entry[3:]
         # Entry (j, k): w_j . (v_k x pull_k + w_k x twist_k), and v_j . (pull_k x w_k).
-        turning = angular.T @ (lie.cross(linear, pull) + lie.cross(angular, twist))
-        moving = linear.T @ lie.cross(pull, angular)
+        turning = angular.T @ (lie.cross(linear, multipliers) + lie.cross(angular, twist))
+        moving = linear.T @ lie.cross(multipliers, angular)
         nearer, same = kin.joint_order()
         turned = (nearer | same).astype(float) - (self.axes == "frame")
         row = jnp.sum(turning * jnp.asarray(turned, linear.dtype), 1) + jnp.sum(jnp.where(nearer.T, moving, 0), 1)

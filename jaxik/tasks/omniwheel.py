@@ -63,7 +63,7 @@ class OmniwheelTask(Task):
         gap = wheel_gap(kin, self.hub, self.floor, self.radius)
         return jnp.stack([jnp.zeros_like(gap), gap])
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         return held_height(self._rolling_slopes(kin))
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:

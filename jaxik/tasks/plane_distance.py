@@ -38,11 +38,11 @@ class SignedDistance(Task):
         # Where there is no plane it is a metre away, wherever the frame is.
         return jnp.where(none, 1, jnp.where(none, 0, self.offset) - reached)
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         slope = jnp.pad(-lie.normalized(self.normal), (0, 3))
         return {self.frame: jnp.where(self.offset == jnp.inf, 0, slope)}
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, pull: jax.Array
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
-        return {self.frame: pull * self.slopes(robot, kin)[self.frame]}, None
+        return {self.frame: multipliers * self.partials(robot, kin)[self.frame]}, None

@@ -10,12 +10,17 @@ code and time.
 import jax
 import jax.numpy as jnp
 
-from jaxik.numerics.fusion import kept
+from jaxik.numerics.fusion import materialize
 from jaxik.numerics.lie import log_jacobian_slope, skew
 
 
 def pose_curvature(
-    d: jax.Array, w: jax.Array, coefficients: tuple[jax.Array, ...], pull: tuple[jax.Array, jax.Array], *, twist: bool
+    d: jax.Array,
+    w: jax.Array,
+    coefficients: tuple[jax.Array, ...],
+    multipliers: tuple[jax.Array, jax.Array],
+    *,
+    twist: bool,
 ) -> tuple[jax.Array, jax.Array]:
     """First and second derivative of pull . (A(w) d, w) along a twist of the frame.
 
@@ -29,9 +34,9 @@ def pose_curvature(
       force (6,) and stiffness (6, 6), symmetric, along a twist of the frame in the same axes, linear first.
     """
     k, k1, k2 = coefficients
-    h, by_w = pull
+    h, by_w = multipliers
     eye, turn, zero = jnp.eye(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
-    left = kept(eye - turn / 2 + k * (turn @ turn))
+    left = materialize(eye - turn / 2 + k * (turn @ turn))
 
     def slope(x: jax.Array, sign: float) -> jax.Array:
         return log_jacobian_slope(x, w, k, k1, sign)
@@ -45,7 +50,7 @@ def pose_curvature(
         lag = alpha * beta - s * gamma
         by_ww = k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye) + 2 * k1 * lag * eye
         by_ww = by_ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
-        across = kept(slope(h, -1.0) @ left)
+        across = materialize(slope(h, -1.0) @ left)
         mixed = skew(d) @ across
         both = mixed + mixed.T + left.T @ by_ww @ left
     # The position moves in axes that do not turn with u: d changes by u x v, to second order, and not by half of it.

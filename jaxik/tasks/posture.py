@@ -74,7 +74,7 @@ class PostureTask(Task):
                 f"not {self.cost.shape}"
             )
 
-    def dofs(self, robot: Robot) -> tuple[int, ...]:
+    def reads_dofs(self, robot: Robot) -> tuple[int, ...]:
         return self._counted(robot)
 
     def _counted(self, robot: Robot) -> tuple[int, ...]:
@@ -97,7 +97,7 @@ class PostureTask(Task):
         turned = self._turns(robot, kin)
         return with_blocks(jnp.diag(_scalar(self._rows(robot, kin), turned)), turned.places, turned.jacobians)
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
@@ -111,15 +111,15 @@ class PostureTask(Task):
         return Objective(jnp.diag(weights * weights + damping), -weights * wanted)
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, pull: jax.Array
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array | None]:
         turned = self._turns(robot, kin)
-        pull = self._rows(robot, kin) * pull
+        multipliers = self._rows(robot, kin) * multipliers
         if not turned.places:
-            return {"q": pull}, None
+            return {"q": multipliers}, None
         flat = jnp.zeros((robot.nv, robot.nv), kin.q.dtype)
-        bent = with_blocks(flat, turned.places, bending(turned, pull))
-        return {"q": pull @ self.jacobian(robot, kin)}, bent
+        bent = with_blocks(flat, turned.places, bending(turned, multipliers))
+        return {"q": multipliers @ self.jacobian(robot, kin)}, bent
 
 
 def _scalar(rows: jax.Array, turned: Turns) -> jax.Array:

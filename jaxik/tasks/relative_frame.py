@@ -39,7 +39,7 @@ class RelativeFrameTask(Task):
       JaxikError: for a wrong type or shape or a negative cost.
     """
 
-    frames_are_data = True
+    frames_batchable = True
     frame: Frame = static()
     root: Frame = static()
     target: jaxlie.SE3 = leaf(1)
@@ -86,9 +86,9 @@ class RelativeFrameTask(Task):
         if self._is_twist:
             twist = -lie.log_pose(self._goal(kin))
             return {"position": twist[:3], "orientation": twist[3:]}
-        return self.error(robot, kin)
+        return self.report(robot, kin)
 
-    def error(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
+    def report(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         """Position (3,) [m], a Euclidean difference, and orientation (3,) [rad], in the frame's axes."""
         goal = self._goal(kin)
         out = {}
@@ -107,7 +107,7 @@ class RelativeFrameTask(Task):
         motion = jnp.concatenate([linear - carried, angular - root_angular])
         return {name: block @ motion for name, block in self._blocks(kin).items()}
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, dict[str, jax.Array]]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, dict[str, jax.Array]]:
         blocks = self._blocks(kin)
         # A motion of the root is the opposite one of the frame, taken as fixed to the root.
         arm = kin.transform(self.frame).position - kin.transform(self.root).position
@@ -131,13 +131,13 @@ class RelativeFrameTask(Task):
         return out
 
     def curvature(
-        self, robot: Robot, kin: Kinematics, pull: dict[str, jax.Array]
+        self, robot: Robot, kin: Kinematics, multipliers: dict[str, jax.Array]
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         pose, root, goal = kin.transform(self.frame), kin.transform(self.root), self._goal(kin)
         w, *coefficients = lie.log_with_coefficients(goal.rotation)
         none = jnp.zeros(3, kin.q.dtype)
         # The residual is the opposite of the twist to the goal.
-        against = -pull.get("position", none), -pull.get("orientation", none)
+        against = -multipliers.get("position", none), -multipliers.get("orientation", none)
         force, stiffness = pose_curvature(goal.position, w, tuple(coefficients), against, twist=self._is_twist)
         c = pose.rotation.T @ (pose.position - root.position)
         eye, zero = jnp.eye(3, dtype=c.dtype), jnp.zeros((3, 3), c.dtype)

@@ -68,7 +68,7 @@ class RollingTask(Task):
         gap = wheel_gap(kin, self.hub, self.floor, self.radius)
         return jnp.concatenate([jnp.zeros(2, gap.dtype), gap[None]])
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Frame, jax.Array]:
         return held_height(contact_slopes(kin, self.hub, self.floor, self.radius))
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:

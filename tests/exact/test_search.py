@@ -77,8 +77,8 @@ def test_every_pose_of_an_arm_is_found_inside_its_limits(name: str) -> None:
     lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
     assert (lower <= solution.q).all() and (solution.q <= upper).all()
     assert ((position < 1.01e-4) & (angle < 1.01e-3))[solution.converged].all()
-    assert solution.iterations.mean() < 25 and solution.starts.mean() < 1.6
-    assert solution.starts.max() > 5  # some are hard
+    assert solution.iterations.mean() < 25 and solution.num_starts.mean() < 1.6
+    assert solution.num_starts.max() > 5  # some are hard
 
 
 def test_stretched_elbows_are_found_where_they_can_be_polished() -> None:
@@ -90,7 +90,7 @@ def test_stretched_elbows_are_found_where_they_can_be_polished() -> None:
     solution = search(Problem(robot, {"tip": FrameTask(robot.frame("tcp"), target)}), jax.random.key(1), starts=q[0])
     position, angle = errors("gen3", solution.q, target)
     assert np.mean((position < 1e-5) & (angle < 1e-5)) >= 0.9  # with the first attempt that met the tolerances: 0.7
-    assert solution.starts.mean() < 4  # those that stay rough take 8
+    assert solution.num_starts.mean() < 4  # those that stay rough take 8
 
 
 def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
@@ -107,14 +107,14 @@ def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
 
 
 def test_what_is_solved_costs_little_and_what_is_not_its_bounded_effort() -> None:
-    options = SearchOptions(max_starts=9, start_steps=12, solve=jaxik.SolveOptions(max_steps=20))
+    options = SearchOptions(max_starts=9, max_steps_per_start=12, solve_options=jaxik.SolveOptions(max_steps=20))
     solution = search(planar(planar_targets()), jax.random.key(0), options=options)
     np.testing.assert_array_equal(solution.status, found().status)
-    np.testing.assert_array_equal(solution.starts[4:], 9)
-    assert solution.starts[:4].max() <= 3
+    np.testing.assert_array_equal(solution.num_starts[4:], 9)
+    assert solution.num_starts[:4].max() <= 3
     assert solution.iterations.max() <= 9 * (12 + 1) + 20
     each = search(planar(planar_targets()), jax.random.key(0), options=SearchOptions(max_starts=jnp.arange(1, 7)))
-    np.testing.assert_array_equal(each.starts[4:], [5, 6])
+    np.testing.assert_array_equal(each.num_starts[4:], [5, 6])
 
 
 def test_an_element_does_not_depend_on_its_batch() -> None:
@@ -147,12 +147,12 @@ def test_an_arm_does_not_depend_on_who_else_needs_its_lanes() -> None:
 
     whole = some(np.arange(count))
     assert {Status.CONVERGED, Status.STALLED, Status.NONFINITE} <= set(whole.status.tolist())
-    assert (whole.starts <= most).all()
+    assert (whole.num_starts <= most).all()
     stalled = np.arange(count)[(np.arange(count) % 3 == 0) & (np.arange(count) % 10 != 0)]
-    np.testing.assert_array_equal(whole.starts[stalled], most[stalled])
+    np.testing.assert_array_equal(whole.num_starts[stalled], most[stalled])
     for which in (np.random.default_rng(0).permutation(count), np.arange(3), stalled[:7]):
         found = some(which)
-        for name in ("q", "status", "iterations", "starts", "cost"):
+        for name in ("q", "status", "iterations", "num_starts", "cost"):
             np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[which], err_msg=name)
 
 
@@ -178,8 +178,8 @@ def test_starts_where_nothing_can_be_evaluated_are_passed_over() -> None:
     )
     stalled = [Status.STALLED, Status.TIMEOUT]  # at the edge of where it is defined no step is small enough
     np.testing.assert_array_equal(solution.status[:3], Status.CONVERGED)
-    assert int(solution.status[3]) in stalled and solution.starts[3] == 128
-    assert solution.status[4] == Status.NONFINITE and solution.starts[4] == 16
+    assert int(solution.status[3]) in stalled and solution.num_starts[3] == 128
+    assert solution.status[4] == Status.NONFINITE and solution.num_starts[4] == 16
     assert jnp.isfinite(solution.q).all()
 
 
@@ -205,7 +205,9 @@ def test_no_number_recompiles() -> None:
         return search(planar(target), jax.random.key(0), starts=starts, options=options).q
 
     for scale in (1.0, 2.0):
-        options = SearchOptions(max_starts=int(3 * scale), box=scale, separation=scale, reference=jnp.ones(2) * scale)
+        options = SearchOptions(
+            max_starts=int(3 * scale), unlimited_range=scale, min_separation=scale, reference=jnp.ones(2) * scale
+        )
         run(planar_targets() * scale, jnp.zeros((2, 2)) * scale, options)
     assert len(traced) == 1
 
@@ -233,10 +235,10 @@ def test_the_users_own_starts_come_first() -> None:
     given = jnp.stack([jnp.full((4, 2), 0.1), q], axis=1)
     solution = search(planar(planar_targets()[:4]), jax.random.key(0), starts=q[:, None])
     np.testing.assert_array_equal(solution.iterations, 0)
-    np.testing.assert_array_equal(solution.starts, 1)
+    np.testing.assert_array_equal(solution.num_starts, 1)
     np.testing.assert_allclose(solution.q, q, atol=1e-12)
     both = search(planar(jnp.array([[-3.0, 0, 0]] * 4)), jax.random.key(0), starts=given, options=SearchOptions(2))
-    assert (both.starts == 2).all()
+    assert (both.num_starts == 2).all()
 
 
 def test_a_start_that_is_not_finite_is_told_if_it_is_the_first_and_harms_no_other() -> None:
@@ -246,7 +248,7 @@ def test_a_start_that_is_not_finite_is_told_if_it_is_the_first_and_harms_no_othe
     np.testing.assert_array_equal(first.status, [Status.NONFINITE] * 2)
     second = search(far, jax.random.key(0), starts=bad, options=SearchOptions(max_starts=9))
     np.testing.assert_array_equal(second.status[0], Status.STALLED)
-    assert jnp.isfinite(first.q).all() and second.starts[0] == 9
+    assert jnp.isfinite(first.q).all() and second.num_starts[0] == 9
 
 
 def test_joints_that_are_held_or_of_no_use_stay_at_the_first_start() -> None:
@@ -280,7 +282,7 @@ def branches() -> tuple[jaxik.Robot, jaxlie.SE3, jaxik.Solution]:
     robot = jaxik.load_robot("ur5e")
     target = robot.frame_pose(branched(robot), robot.frame("tcp"))
     problem = Problem(robot, {"tip": FrameTask(robot.frame("tcp"), target)})
-    return robot, target, search(problem, jax.random.key(0), options=SearchOptions(solutions=8, separation=1e-3))
+    return robot, target, search(problem, jax.random.key(0), options=SearchOptions(solutions=8, min_separation=1e-3))
 
 
 def branched(robot: jaxik.Robot) -> jax.Array:
@@ -332,17 +334,17 @@ def analytic_branches(q: np.ndarray) -> int:
 
 
 @pytest.mark.parametrize("prefer", ["reference", "limits"])
-def test_the_preferred_solution_is_the_best_of_all(prefer: str) -> None:
+def test_the_preferred_solution_is_the_best_of_all(rank_by: str) -> None:
     robot, target, several = branches()
     reference = jnp.array([0.5, -1.0, 1.0, -0.5, 0.5, 0.0])
-    options = SearchOptions(prefer=prefer, reference=reference, candidates=64)
+    options = SearchOptions(rank_by=rank_by, reference=reference, num_candidates=64)
     problem = Problem(robot, {"tip": FrameTask(robot.frame("tcp"), target)})
     solution = search(problem, jax.random.key(1), options=options)
     assert solution.converged.all()
 
     def merit(q: Any) -> np.ndarray:
         q = np.asarray(q)
-        if prefer == "limits":
+        if rank_by == "limits":
             lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
             return -np.min(np.minimum(q - lower, upper - q) / (upper - lower), axis=-1)
         turns = np.round((q - reference) / (2 * np.pi)) * (np.asarray(robot.limit_upper) > 6)  # of all but the elbow
@@ -405,17 +407,20 @@ MISTAKES: dict[str, tuple[Any, str]] = {
         "options is a jaxik.SearchOptions, not SolveOptions",
     ),
     "fewer candidates than solutions": (
-        lambda: SearchOptions(solutions=8, candidates=4),
+        lambda: SearchOptions(solutions=8, num_candidates=4),
         "8 solutions are chosen from",
     ),
     "no starts at all": (lambda: SearchOptions(max_starts=0), "max_starts is a count from 1 on, not 0"),
     "starts without a step": (
-        lambda: SearchOptions(start_steps=np.asarray([3, 0])),
-        "start_steps is a count from 1 on",
+        lambda: SearchOptions(max_steps_per_start=np.asarray([3, 0])),
+        "max_steps_per_start is a count from 1 on",
     ),
     "no solutions": (lambda: SearchOptions(solutions=0), "solutions is a count from 1 on, known before jit; not 0"),
-    "an unknown preference": (lambda: SearchOptions(prefer="best"), "prefer is one of cost, reference, limits, not"),
-    "a trace": (lambda: SearchOptions(solve=jaxik.SolveOptions(trace=True)), "a search records no trace"),
+    "an unknown preference": (lambda: SearchOptions(rank_by="best"), "rank_by is one of cost, reference, limits, not"),
+    "a trace": (
+        lambda: SearchOptions(solve_options=jaxik.SolveOptions(record_trace=True)),
+        "a search records no trace",
+    ),
 }
 
 

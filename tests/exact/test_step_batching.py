@@ -123,7 +123,7 @@ def test_vmap_of_vmap_is_the_batch() -> None:
 def test_axes_broadcast_and_linearize_has_the_same() -> None:
     at = {**first(3), "q": given()["q"][:4, None], "dt": 0.02, "damping": np.full((4, 1), 1e-6)}
     found, model = stepped(at), linearize(problem(at), at["q"], at["dt"], previous_velocity=at["previous"])
-    assert found.velocity.shape == found.slack["lower"].shape == (4, 3, 2)
+    assert found.velocity.shape == found.limit_margins["lower"].shape == (4, 3, 2)
     assert model.H.shape == (4, 3, 2, 2) and model.c.shape == model.lower.shape == (4, 3, 2)
     matrix, most = model.inequalities()
     assert matrix.shape == (4, 3, 4, 2) and most.shape == (4, 3, 4)

@@ -30,7 +30,7 @@ def arm() -> jaxik.Robot:
 def found(trace: bool | int = STEPS, element: int | None = None) -> jaxik.Solution:
     target = TARGETS if element is None else TARGETS[element]
     tip = FrameTask(arm().frame("tip"), target, orientation_cost=None)
-    return jax.device_get(solve(Problem(arm(), {"tip": tip}), Q0, options=SolveOptions(trace=trace)))
+    return jax.device_get(solve(Problem(arm(), {"tip": tip}), Q0, options=SolveOptions(record_trace=trace)))
 
 
 def trace_of(solution: jaxik.Solution) -> jaxik.Trace:
@@ -44,7 +44,7 @@ def two_levels() -> jaxik.Solution:
         "first": own_tasks.Joint(0, np.array([0.1, 0.25]), tolerance=1e-6),
         "rest": PostureTask(np.array([0.0, 0.4]), priority=1),
     }
-    return jax.device_get(solve(Problem(arm(), tasks), Q0, options=SolveOptions(trace=True)))
+    return jax.device_get(solve(Problem(arm(), tasks), Q0, options=SolveOptions(record_trace=True)))
 
 
 def test_a_row_for_every_step_and_one_for_the_start() -> None:
@@ -106,15 +106,17 @@ def test_no_more_rows_are_written_than_asked_for() -> None:
 
 def test_without_being_asked_nothing_is_recorded_and_with_it_nothing_else_changes() -> None:
     plain, traced = found(trace=False), found()
-    assert plain.trace is None and SolveOptions().trace == 0 and SolveOptions(trace=True).trace == 100
+    assert (
+        plain.trace is None and SolveOptions().record_trace == 0 and SolveOptions(record_trace=True).record_trace == 100
+    )
     for name in ("q", "status", "iterations", "cost", "stationarity"):
         np.testing.assert_array_equal(getattr(plain, name), getattr(traced, name))
 
 
 @pytest.mark.parametrize("value", [-1, 2.5, "all", None])
 def test_what_is_no_number_of_steps_is_said(value: Any) -> None:
-    with pytest.raises(JaxikError, match="trace is True, False, or how many steps"):
-        SolveOptions(trace=value)
+    with pytest.raises(JaxikError, match="record_trace is True, False, or how many steps"):
+        SolveOptions(record_trace=value)
 
 
 def test_a_traced_solution_is_saved_with_its_trace(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def build_robot(source: Source) -> Robot:
         limit_upper=upper,
         velocity_limit=velocity,
         armature=model.dof_armature,
-        q_reference=model.qpos0,
+        qpos0=model.qpos0,
         q_home=model.key_qpos[home[0]] if home.size else _inside(topology, model.qpos0, lower, upper),
         keyframes=model.key_qpos.reshape(model.nkey, model.nq),
         site_position=model.site_pos,

@@ -5,11 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik.batching.implicit_diff import Along, Sensitivity
-from jaxik.core.status import Derivative
+from jaxik.batching.implicit_diff import Jvp, Sensitivity
+from jaxik.core.status import DerivativeStatus
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.problem.problem import limited, limits_of
+from jaxik.problem.problem import effective_joint_limits, limits_of
 from jaxik.qp_solver.derivatives import Minimum, Motion, assess, motion_of, moved
 from jaxik.qp_solver.program import Program
 from jaxik.solvers.differential.hierarchy import program_below
@@ -28,16 +28,16 @@ def _assess(arguments: tuple[Any, ...], answer: Stepped) -> tuple[list[Minimum],
     found: list[Minimum] = []
     for j, minimum in enumerate(answer.minima):
         found.append(assess(program_below(model, j, x[:j]), minimum, found[-1] if found else None))
-    worst = jnp.max(jnp.stack([minimum.derivative for minimum in found]))
-    worst = jnp.where(_stopped_by_a_limit(arguments, found), jnp.maximum(worst, Derivative.KINK), worst)
-    worst = jnp.where(model.share < 1, jnp.maximum(worst, Derivative.APPROXIMATE), worst)
-    return found, jnp.where(stands_still(answer.result.status), Derivative.NONE, worst).astype(jnp.int32)
+    worst = jnp.max(jnp.stack([minimum.derivative_status for minimum in found]))
+    worst = jnp.where(_stopped_by_a_limit(arguments, found), jnp.maximum(worst, DerivativeStatus.WEAKLY_ACTIVE), worst)
+    worst = jnp.where(model.recovery_scale < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
+    return found, jnp.where(stands_still(answer.result.status), DerivativeStatus.UNAVAILABLE, worst).astype(jnp.int32)
 
 
 def _stopped_by_a_limit(arguments: tuple[Any, ...], minima: list[Minimum]) -> jax.Array:
     """Whether a joint is at its limit and held there: inside, how far it may go changes with q, and outside as well."""
     problem, q, *_ = arguments
-    robots = [limited(problem)]
+    robots = [effective_joint_limits(problem)]
     if any(isinstance(limit, AccelerationLimit) for limit in limits_of(problem)):
         robots.append(problem.robot)  # it lets joints stop ahead of the robot's own limits
     found = []
@@ -49,7 +49,7 @@ def _stopped_by_a_limit(arguments: tuple[Any, ...], minima: list[Minimum]) -> ja
     return jnp.any(jnp.stack(found))
 
 
-def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: Along) -> Any:
+def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: Jvp) -> Any:
     """The tangents of velocity, q, slack and residuals."""
     minima, _ = condition
     above: list[tuple[jax.Array, jax.Array]] = []
@@ -74,14 +74,22 @@ def _moves(arguments: tuple[Any, ...], answer: Stepped, condition: Any, along: A
 
 def _smooth(answer: Stepped) -> Any:
     result = answer.result
-    own = {"velocity": result.velocity, "q": result.q, "slack": result.slack, "residuals": result.residuals}
+    own = {
+        "velocity": result.velocity,
+        "q": result.q,
+        "limit_margins": result.limit_margins,
+        "residuals": result.residuals,
+    }
     # The minima are what further derivatives are taken at.
     return own, motion_of(result.qp), [(minimum.x, minimum.rows, minimum.equalities) for minimum in answer.minima]
 
 
 def _judged(answer: Stepped, condition: Any) -> list[tuple[Any, jax.Array]]:
     minima, derivative = condition
-    return [(answer.result.derivative, derivative), (answer.result.qp.derivative, minima[0].derivative)]
+    return [
+        (answer.result.derivative_status, derivative),
+        (answer.result.qp.derivative_status, minima[0].derivative_status),
+    ]
 
 
 STEP = Sensitivity(_assess, _moves, _smooth, _judged)

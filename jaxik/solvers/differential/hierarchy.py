@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxik.core.status import Status
 from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise, minimise_in_box
 from jaxik.qp_solver.derivatives import Active, active
-from jaxik.solvers.differential.linearization import Linearization, Wanted
+from jaxik.solvers.differential.linearization import Linearization, WeightedRows
 
 
 class Descent(NamedTuple):
@@ -28,7 +28,7 @@ class Descent(NamedTuple):
     each: tuple[Active, ...]
 
 
-def descend(model: Linearization, start: ActiveSet | None, options: QPOptions | None) -> Descent:
+def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptions | None) -> Descent:
     """Minimise the objective of each level over what limits, constraints and the levels above it leave.
 
     A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes; rows
@@ -37,9 +37,9 @@ def descend(model: Linearization, start: ActiveSet | None, options: QPOptions | 
     program = program_of(model)
     # Squares of residuals have a minimum, whatever their curvature: in a box there is nothing else to look for.
     within = program.G is None and program.A is None
-    first = (minimise_in_box if within else minimise)(program, start, options)
+    first = (minimise_in_box if within else minimise)(program, warm_start, options)
     x, status, last, each = first.x, first.status, first.active, [active(first)]
-    for objective, above in zip(model.objectives[1:], model.wanted, strict=False):
+    for objective, above in zip(model.objectives[1:], model.weighted_rows, strict=False):
         program = _keeping(program, above, x)._replace(H=objective.H, c=objective.c)
         found = minimise(program, last, options)
         each.append(active(found))
@@ -62,12 +62,12 @@ def program_of(model: Linearization) -> Program:
 def program_below(model: Linearization, level: int, minima: Sequence[jax.Array]) -> Program:
     """The program of a level, given the minima (nv,) of those above it."""
     program = program_of(model)
-    for above, x in zip(model.wanted[:level], minima, strict=True):
+    for above, x in zip(model.weighted_rows[:level], minima, strict=True):
         program = _keeping(program, above, x)
     return program._replace(H=model.objectives[level].H, c=model.objectives[level].c)
 
 
-def _keeping(program: Program, above: Wanted, x: jax.Array) -> Program:
+def _keeping(program: Program, above: WeightedRows, x: jax.Array) -> Program:
     """The program with what a level above wanted held where `x` has it."""
     matrix, right = above.matrix, above.matrix @ x
     if program.A is not None and program.b is not None:

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 
 from jaxik.kinematics.manifold import ARRIVED, integrate
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import arrange, with_rows
+from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.robot.robot import Robot
 
 
-def landed(
+def integrate_within_limits(
     robot: Robot, q: jax.Array, displacement: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The configuration (nq,) that a displacement (nv,) leads to, and the displacement that does.
@@ -21,13 +21,17 @@ def landed(
     topology = robot.topology
     joints = list(topology.scalar_joints)
     places = [topology.joints[j].q_index for j in joints]
-    least, most, at = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints), arrange(q, places)
+    least, most, at = (
+        static_gather(robot.limit_lower, joints),
+        static_gather(robot.limit_upper, joints),
+        static_gather(q, places),
+    )
     reached = integrate(topology, q, displacement)
-    there = arrange(reached, places)
+    there = static_gather(reached, places)
     near = ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(at), jnp.abs(there))
     there = jnp.where(jnp.abs(there - least) <= near, least, jnp.where(jnp.abs(there - most) <= near, most, there))
     there = jnp.clip(there, jnp.minimum(least, at), jnp.maximum(most, at))
-    reached = with_rows(reached, places, there)
+    reached = set_rows(reached, places, there)
     for j in topology.ball_joints:
         place, rate = topology.joints[j].q_index, topology.joints[j].v_index
         before, after = (lie.normalized(x[place : place + 4]) for x in (q, reached))
@@ -43,9 +47,9 @@ def landed(
         way = lie.quaternion_difference(before, short)
         way = way * _share(way, jnp.minimum(lower[own], 0), jnp.maximum(upper[own], 0))
         there = lie.quaternion_product(before, lie.exp_quaternion(way))
-        reached = with_rows(reached, range(place, place + 4), jnp.where(beyond, there, after))
+        reached = set_rows(reached, range(place, place + 4), jnp.where(beyond, there, after))
         turned = jnp.where(beyond, way, displacement[own])
-        displacement = with_rows(displacement, range(rate, rate + 3), turned)
+        displacement = set_rows(displacement, range(rate, rate + 3), turned)
     return reached, displacement
 
 

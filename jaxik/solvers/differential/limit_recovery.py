@@ -20,7 +20,7 @@ LEFT = 0.9
 COST, ALL = (1e-6, 1e-10), (1e-3, 1e-5)
 
 
-def share_of_demands(box: Bounds, rows: Rows | None, held: Rows | None) -> jax.Array:
+def recovery_scale_of(box: Bounds, rows: Rows | None, held: Rows | None) -> jax.Array:
     """How much () of what bounds and rows demand of a displacement (n,) may be met: 1 where all of it can.
 
     Args:

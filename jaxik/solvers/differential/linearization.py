@@ -17,15 +17,15 @@ from jaxik.kinematics.reduced import movable
 from jaxik.limits.base import noise, without_noise
 from jaxik.limits.combine import merged_bounds, merged_rows
 from jaxik.problem.problem import Level, Problem, constants_of, constraints_of, levels, limits_of
-from jaxik.solvers.differential.limit_recovery import share_of_demands
+from jaxik.solvers.differential.limit_recovery import recovery_scale_of
 from jaxik.tasks.base import Task
-from jaxik.tasks.grouping import of_each
+from jaxik.tasks.grouping import map_tasks
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.velocity import VelocityTask
 from jaxik.tasks.weights import row_weights, weighted_rows
 
 
-class Wanted(NamedTuple):
+class WeightedRows(NamedTuple):
     """What the tasks of a level want of a displacement x: `matrix @ x = right`, weighted with the costs.
 
     Attributes:
@@ -57,14 +57,14 @@ class Linearization:
     """
 
     objectives: tuple[Objective, ...] = leaf()
-    wanted: tuple[Wanted, ...] = leaf()
+    weighted_rows: tuple[WeightedRows, ...] = leaf()
     lower: jax.Array = leaf(1)
     upper: jax.Array = leaf(1)
     G: jax.Array | None = leaf(2)
     h: jax.Array | None = leaf(1)
     A: jax.Array | None = leaf(2)
     b: jax.Array | None = leaf(1)
-    share: jax.Array = leaf(0)
+    recovery_scale: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
     errors: dict[str, Any] = leaf()
@@ -110,29 +110,32 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
             matrix, right = task.rows(robot, kin, motion)
             seen[name] = _Evaluated(-right, matrix, None)
             weights = row_weights(task, right)
-            rows[name] = Wanted(weights[:, None] * matrix, weights * right)
+            rows[name] = WeightedRows(weights[:, None] * matrix, weights * right)
     lower, upper = merged_bounds(limits, robot, kin, motion)
     if problem.dof_mask is not None:
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
     held_rows = _held(constraints, held) if constraints else None
-    share = share_of_demands((lower, upper), limit_rows, held_rows)
-    lower, upper = jnp.where(lower > 0, share * lower, lower), jnp.where(upper < 0, share * upper, upper)
+    recovery_scale = recovery_scale_of((lower, upper), limit_rows, held_rows)
+    lower, upper = (
+        jnp.where(lower > 0, recovery_scale * lower, lower),
+        jnp.where(upper < 0, recovery_scale * upper, upper),
+    )
     if limit_rows is not None:
-        limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, share * limit_rows[1], limit_rows[1])
+        limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
     matrix, right = (None, None) if held_rows is None else held_rows
     together = held | seen
     return Linearization(
         objectives=tuple(_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
-        wanted=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),
+        weighted_rows=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),
         lower=lower,
         upper=upper,
         G=None if limit_rows is None else limit_rows[0],
         h=None if limit_rows is None else limit_rows[1],
         A=matrix,
         b=right,
-        share=share,
+        recovery_scale=recovery_scale,
         residuals={name: value.residual for name, value in together.items()},
         jacobians={name: value.jacobian for name, value in together.items()},
         errors={name: value.error for name, value in together.items() if value.error is not None},
@@ -143,24 +146,24 @@ def _evaluate(problem: Problem, tasks: dict[str, Task], kin: Kinematics, held: b
     robot = problem.robot
 
     def look(task: Task, kin: Kinematics) -> _Evaluated:
-        seen = task.held(robot, kin) if held else (task.residual(robot, kin), task.step_jacobian(robot, kin))
-        return _Evaluated(*seen, task.error(robot, kin))
+        seen = task.constraint_rows(robot, kin) if held else (task.residual(robot, kin), task.step_jacobian(robot, kin))
+        return _Evaluated(*seen, task.report(robot, kin))
 
-    return of_each(look, tasks, kin)
+    return map_tasks(look, tasks, kin)
 
 
-def _pull(task: Task, seen: _Evaluated) -> Wanted:
+def _pull(task: Task, seen: _Evaluated) -> WeightedRows:
     """W J x = -gain W e."""
     residual, matrix = weighted_rows(task, seen.residual, seen.jacobian)
-    return Wanted(matrix, -task.gain * residual)
+    return WeightedRows(matrix, -task.gain * residual)
 
 
-def _stacked(rows: list[Wanted]) -> Wanted:
-    return Wanted(*(jnp.concatenate(x) for x in zip(*rows, strict=True)))
+def _stacked(rows: list[WeightedRows]) -> WeightedRows:
+    return WeightedRows(*(jnp.concatenate(x) for x in zip(*rows, strict=True)))
 
 
 def _objective(
-    problem: Problem, level: Level, rows: dict[str, Wanted], kin: Kinematics, motion: Motion, damping: jax.Array
+    problem: Problem, level: Level, rows: dict[str, WeightedRows], kin: Kinematics, motion: Motion, damping: jax.Array
 ) -> Objective:
     """Of all tasks of a level: one product of all their rows, and what tasks say of their own."""
     own, stacked = [], []

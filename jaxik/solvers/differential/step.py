@@ -8,7 +8,7 @@ import jax
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
 from jaxik.batching.linear_map import of_each
-from jaxik.batching.method import Method, fitting, once
+from jaxik.batching.method import Method, lanes_that_fit, single_pass
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
@@ -32,7 +32,7 @@ def step(
     *,
     damping: Any = DAMPING,
     previous_velocity: Any = None,
-    start: ActiveSet | None = None,
+    warm_start: ActiveSet | None = None,
     options: QPOptions | None = None,
 ) -> StepResult:
     """Take one step of differential inverse kinematics: the best displacement that limits and constraints allow.
@@ -60,12 +60,12 @@ def step(
     problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity)
     if options is not None and not isinstance(options, QPOptions):
         raise JaxikError(f"options is a jaxik.QPOptions, not {type(options).__name__}")
-    if start is not None and not isinstance(start, ActiveSet):
-        raise JaxikError(f"start is `qp.active` of an earlier result, not {type(start).__name__}")
-    given = (problem, q, motion, damping, start, options)
+    if warm_start is not None and not isinstance(warm_start, ActiveSet):
+        raise JaxikError(f"warm_start is `qp.active` of an earlier result, not {type(warm_start).__name__}")
+    given = (problem, q, motion, damping, warm_start, options)
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(_named(given), _named(_ranks(given)))
-    return _stepped(fitting(problem.robot.nv**2), *given)
+    return _stepped(lanes_that_fit(problem.robot.nv**2), *given)
 
 
 def linearize(
@@ -96,8 +96,8 @@ def _checked(problem: Any, q: Any, dt: Any, damping: Any, previous: Any) -> tupl
 
 
 def _ranks(given: tuple[Any, ...]) -> tuple[Any, ...]:
-    problem, _, motion, _, start, options = given
-    return core_ranks(problem), 1, core_ranks(motion), 0, core_ranks(start), core_ranks(options)
+    problem, _, motion, _, warm_start, options = given
+    return core_ranks(problem), 1, core_ranks(motion), 0, core_ranks(warm_start), core_ranks(options)
 
 
 def _named(given: tuple[Any, ...]) -> dict[str, Any]:
@@ -118,11 +118,11 @@ def _linearized(*given: Any) -> Linearization:
 
 
 def _cast(problem: Problem, q: jax.Array, *rest: Any) -> tuple[Any, ...]:
-    motion, damping, start, options = rest
+    motion, damping, warm_start, options = rest
     casted = cast_problem(problem, q.dtype), q, cast(motion, q.dtype), cast(damping, q.dtype)
-    return *casted, start, cast(options, q.dtype)
+    return *casted, warm_start, cast(options, q.dtype)
 
 
 @functools.cache
 def _step_method(width: int) -> Method:
-    return once(take, width)
+    return single_pass(take, width)

@@ -9,7 +9,7 @@ from jaxik.kinematics import reduced
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.kinematics.reduced import Coordinates, movable
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import NOTHING, arrange
+from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.robot.robot import Robot
 
 # Of the angle of a ball, which is at most pi.
@@ -56,23 +56,23 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
     slopes = reduced.slopes(robot, moving, q) if moving.couplings else jnp.zeros(0, q.dtype)
     moves = None if dof_mask is None else _movable(moving, dof_mask)
     moves = jnp.zeros(1, bool) if moving.still else moves
-    return Box(arrange(low, moving.own), arrange(high, moving.own), tuple(axes), slopes, moves)
+    return Box(static_gather(low, moving.own), static_gather(high, moving.own), tuple(axes), slopes, moves)
 
 
 def _ranks(moving: Coordinates) -> list[list[int]]:
     """For each coordinate its first follower or NOTHING, then its second, and so on."""
     most = max((len(places) for places in moving.behind), default=0)
-    return [[places[k] if k < len(places) else NOTHING for places in moving.behind] for k in range(most)]
+    return [[places[k] if k < len(places) else PAD for places in moving.behind] for k in range(most)]
 
 
 def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
     """Which coordinates move nothing that is masked (n,)."""
     dof_mask = movable(moving.topology, dof_mask)
-    moves = arrange(dof_mask, moving.own)
+    moves = static_gather(dof_mask, moving.own)
     for places in _ranks(moving):
-        real = jnp.asarray([place != NOTHING for place in places])
-        dofs = [NOTHING if place == NOTHING else moving.follower_dofs[place] for place in places]
-        moves = moves & (~real | arrange(dof_mask, dofs))
+        real = jnp.asarray([place != PAD for place in places])
+        dofs = [PAD if place == PAD else moving.follower_dofs[place] for place in places]
+        moves = moves & (~real | static_gather(dof_mask, dofs))
     return moves
 
 
@@ -90,22 +90,22 @@ def _basis(axis: jax.Array) -> jax.Array:
 def to_box(moving: Coordinates, box: Box, columns: jax.Array) -> jax.Array:
     """Rewrite rows (..., nv) on degrees of freedom as rows (..., n) on the box's coordinates."""
     turned = _turn(moving, columns, box.axes)
-    rows = arrange(turned, moving.own, axis=-1)
+    rows = static_gather(turned, moving.own, axis=-1)
     if moving.couplings:
-        carried = arrange(turned, moving.follower_dofs, axis=-1) * box.slopes
+        carried = static_gather(turned, moving.follower_dofs, axis=-1) * box.slopes
         for places in _ranks(moving):
-            rows = rows + arrange(carried, places, axis=-1)
+            rows = rows + static_gather(carried, places, axis=-1)
     return rows if box.moves is None else rows * box.moves.astype(rows.dtype)
 
 
 def from_box(moving: Coordinates, box: Box, displacement: jax.Array) -> jax.Array:
     """The tangent (nv,) of a displacement (n,) of the box's coordinates."""
     place = {dof: i for i, dof in enumerate(moving.own)}
-    tangent = arrange(displacement, [place.get(dof, NOTHING) for dof in range(moving.topology.nv)])
+    tangent = static_gather(displacement, [place.get(dof, PAD) for dof in range(moving.topology.nv)])
     return _turn(moving, tangent, tuple(axes.T for axes in box.axes))
 
 
-def bends(robot: Robot, moving: Coordinates, q: jax.Array, box: Box, gradient: jax.Array) -> jax.Array:
+def box_curvature(robot: Robot, moving: Coordinates, q: jax.Array, box: Box, gradient: jax.Array) -> jax.Array:
     """What a gradient (nv,) adds to the second derivative (n, n) of a cost where the box's coordinates bend.
 
     A follower of a coupling moves along a polynomial. And a ball that is pressed against the limit of its total angle
@@ -115,9 +115,9 @@ def bends(robot: Robot, moving: Coordinates, q: jax.Array, box: Box, gradient: j
     diagonal = jnp.zeros(len(moving.own), gradient.dtype)
     if moving.couplings:
         second = reduced.second_slopes(robot, moving, q, box.slopes)
-        carried = arrange(gradient, moving.follower_dofs) * second
+        carried = static_gather(gradient, moving.follower_dofs) * second
         for places in _ranks(moving):
-            diagonal = diagonal + arrange(carried, places)
+            diagonal = diagonal + static_gather(carried, places)
     for j, axes in zip(moving.balls, box.axes, strict=True):
         start = robot.topology.joints[j].v_index
         first = moving.own.index(start)
@@ -138,7 +138,7 @@ def bounds_of(robot: Robot, moving: Coordinates) -> tuple[jax.Array, jax.Array]:
     for j in moving.balls:
         at = jnp.arange(robot.nv) == robot.topology.joints[j].v_index
         upper = jnp.where(at, robot.limit_upper[j], upper)
-    return arrange(lower, moving.own), arrange(upper, moving.own)
+    return static_gather(lower, moving.own), static_gather(upper, moving.own)
 
 
 def _turn(moving: Coordinates, columns: jax.Array, axes: tuple[jax.Array, ...]) -> jax.Array:
@@ -161,4 +161,4 @@ def coordinate_range(robot: Robot, moving: Coordinates) -> jax.Array:
         start = robot.topology.joints[j].v_index
         inside = (jnp.arange(robot.nv) >= start) & (jnp.arange(robot.nv) < start + 3)
         width = jnp.where(inside, 2 * robot.limit_upper[j], width)
-    return arrange(width, moving.own)
+    return static_gather(width, moving.own)

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.batching.implicit_diff import Along, Sensitivity
-from jaxik.core.status import Derivative, Status
+from jaxik.batching.implicit_diff import Jvp, Sensitivity
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.manifold import clamp, integrate
-from jaxik.kinematics.reduced import carried
-from jaxik.numerics.linalg import NOTHING, arrange, inverse_within
+from jaxik.kinematics.reduced import apply_couplings
+from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
-from jaxik.solvers.nonlinear.formulation import Prepared, distances, errors, evaluate, prepare, rows, wanted_of
+from jaxik.solvers.nonlinear.formulation import Formulation, distances, errors, evaluate, formulation, rows, soft_tasks
 from jaxik.solvers.nonlinear.lagrangian import (
     FIRM,
     VISIBLE,
@@ -37,7 +37,7 @@ from jaxik.solvers.nonlinear.lagrangian import (
 from jaxik.solvers.nonlinear.nullspace_point import unit_of
 from jaxik.solvers.nonlinear.nullspace_projector import rank_threshold
 from jaxik.solvers.nonlinear.scaling import limits_at
-from jaxik.solvers.nonlinear.unreachable import Stretch, left_out, stretched
+from jaxik.solvers.nonlinear.unreachable import UnreachableTerms, left_out, unreachable_terms
 
 # A solution from which a Newton step leads farther than this [rad or m] is none.
 SETTLED = (1e-3, 1e-6)
@@ -52,20 +52,20 @@ class Condition(NamedTuple):
       pulls: for each level but the last, how its weighted residual (m,) pulls on the last one.
       stretch: the level out of reach, where there may be one, which pulls with its gradient in the place of that.
       side (n,): -1 and 1 where the lower and the upper bound hold a coordinate, else 0; int32.
-      derivative (): of `Derivative`, int32.
+      derivative (): of `DerivativeStatus`, int32.
     """
 
     responses: tuple[jax.Array, ...]
     pulls: tuple[jax.Array, ...]
-    stretch: Stretch | None
+    stretch: UnreachableTerms | None
     side: jax.Array
-    derivative: jax.Array
+    derivative_status: jax.Array
 
 
 def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     """What the derivative of a solution needs to know of it."""
     problem, solution = arguments[0], answer.solution
-    prepared = prepare(problem)
+    prepared = formulation(problem)
     place = place_of(prepared, _with_slacks(prepared, solution.q))
     limits, dtype = place.limits, solution.q.dtype
     square = place.boxed[-1].T @ place.boxed[-1]
@@ -88,7 +88,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     pulls = tuple(J @ m for J, m in zip(place.boxed[:-1], multipliers, strict=True))
     stretch, stretching, unknown = None, jnp.zeros_like(square), jnp.zeros((), bool)
     if may_be_lost(prepared):
-        stretch, stretching = stretched(place, above, freedom.inverses, multipliers)
+        stretch, stretching = unreachable_terms(place, above, freedom.inverses, multipliers)
         pulls = tuple(jnp.where(c == 1, 0, pull) for c, pull in zip(stretch.chosen, pulls, strict=True))
         unknown = left_out(place, above, stretch)
     curve = square + bend(place, (*pulls, place.models[-1].residual)) + stretching
@@ -106,13 +106,13 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
     settled = minimum & (jnp.max(jnp.abs(onward)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
     undetermined = freedom.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
     kinds = (
-        (undetermined, Derivative.UNDETERMINED),
-        (jnp.any(near & ~firm), Derivative.KINK),
-        (unknown, Derivative.APPROXIMATE),
-        (~settled, Derivative.UNSETTLED),
-        (~finite | (solution.status == Status.NONFINITE), Derivative.NONE),
+        (undetermined, DerivativeStatus.NON_UNIQUE),
+        (jnp.any(near & ~firm), DerivativeStatus.WEAKLY_ACTIVE),
+        (unknown, DerivativeStatus.APPROXIMATE),
+        (~settled, DerivativeStatus.NOT_STATIONARY),
+        (~finite | (solution.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE),
     )
-    kind = jnp.full((), Derivative.EXACT, jnp.int32)
+    kind = jnp.full((), DerivativeStatus.EXACT, jnp.int32)
     for found, worse in kinds:
         kind = jnp.where(found, jnp.int32(worse), kind)
     return Condition(responses, pulls, stretch, side, kind)
@@ -121,16 +121,16 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
 def _inverted(hessian: jax.Array, square: jax.Array, freedom: Freedom) -> tuple[jax.Array, ...]:
     """The Hessian, inverted along what is free, and its space there; J'J in its place where it is no minimum."""
     threshold, unit = rank_threshold(hessian.dtype), unit_of(square, hessian - square)
-    inverse, space, unswept = inverse_within(freedom.of(hessian), unit, threshold)
+    inverse, space, unswept = pinv_psd(freedom.of(hessian), unit, threshold)
     minimum = unswept <= threshold
     hessian = jnp.where(minimum, hessian, square)
     inverse, space = jax.lax.cond(
-        minimum, lambda: (inverse, space), lambda: inverse_within(freedom.of(square), unit, threshold)[:2]
+        minimum, lambda: (inverse, space), lambda: pinv_psd(freedom.of(square), unit, threshold)[:2]
     )
     return hessian, inverse, space, minimum
 
 
-def _shortest(prepared: Prepared, undetermined: jax.Array) -> jax.Array:
+def _shortest(prepared: Formulation, undetermined: jax.Array) -> jax.Array:
     """Takes off a displacement what a projector (n, n) leaves undetermined, as far as that makes it shorter.
 
     Slacks count as no length: how far a half space is away would bend the way that a robot takes far from it.
@@ -138,7 +138,7 @@ def _shortest(prepared: Prepared, undetermined: jax.Array) -> jax.Array:
     own = jnp.asarray([dof < prepared.problem.robot.nv for dof in prepared.moving.own]).astype(undetermined.dtype)
     weighed = undetermined * own
     one = jnp.ones((), own.dtype)
-    inverse, _, _ = inverse_within(weighed @ undetermined, one, rank_threshold(own.dtype))
+    inverse, _, _ = pinv_psd(weighed @ undetermined, one, rank_threshold(own.dtype))
     return jnp.eye(own.shape[0], dtype=own.dtype) - inverse @ weighed
 
 
@@ -164,7 +164,7 @@ def _moved(
     return sum((r @ x for r, x in zip(responses, by, strict=True)), jnp.zeros_like(last))
 
 
-def _with_slacks(prepared: Prepared, q: jax.Array) -> jax.Array:
+def _with_slacks(prepared: Formulation, q: jax.Array) -> jax.Array:
     """A configuration (nq,) with the slacks of what is one-sided behind it."""
     if not prepared.slack:
         return q
@@ -174,31 +174,31 @@ def _with_slacks(prepared: Prepared, q: jax.Array) -> jax.Array:
     return jnp.concatenate([q[: -len(prepared.slack)], jnp.where(seen > at(VISIBLE, q.dtype), seen, 0)])
 
 
-def _based(prepared: Prepared, q0: jax.Array, q: jax.Array) -> jax.Array:
+def _based(prepared: Formulation, q0: jax.Array, q: jax.Array) -> jax.Array:
     """The solution (nq,), with what does not move where the start has it, and followers where their leaders do."""
     moving, robot = prepared.moving, prepared.robot
     mask = limits_at(prepared, q).moves
     place = {dof: i for i, dof in enumerate(moving.own)}
-    order = [NOTHING] * robot.nq
+    order = [PAD] * robot.nq
     for joint in moving.topology.joints:
         for i in joint.q_indices:
-            order[i] = place.get(joint.v_indices[0], NOTHING)
-    if NOTHING in order or mask is not None:
+            order[i] = place.get(joint.v_indices[0], PAD)
+    if PAD in order or mask is not None:
         q0 = jnp.where(jnp.isfinite(q0), q0, prepared.problem.robot.q_home)
         start = clamp(robot, jnp.concatenate([q0, jnp.zeros(len(prepared.slack), q.dtype)]))
-        own = jnp.asarray([i != NOTHING for i in order])
-        own = own if mask is None else own & arrange(mask, order)
+        own = jnp.asarray([i != PAD for i in order])
+        own = own if mask is None else own & static_gather(mask, order)
         q = jnp.where(own, q, start)
-    return carried(robot, moving, q)
+    return apply_couplings(robot, moving, q)
 
 
-def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along: Along) -> Any:
+def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along: Jvp) -> Any:
     """The tangents of a solution's configuration, residuals and cost."""
-    solved = _with_slacks(prepare(arguments[0]), answer.solution.q)
+    solved = _with_slacks(formulation(arguments[0]), answer.solution.q)
     stretch = condition.stretch
 
     def balanced(arguments: tuple[Any, ...]) -> tuple[list[jax.Array], tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-        prepared = prepare(arguments[0])
+        prepared = formulation(arguments[0])
         place = place_of(prepared, _based(prepared, arguments[1], solved))
         gradients = [place.gradient(j) for j in range(len(place.models))]
         gradients[-1] += sum(pull @ J for pull, J in zip(condition.pulls, place.boxed[:-1], strict=True))
@@ -214,18 +214,18 @@ def _moves(arguments: tuple[Any, ...], answer: Any, condition: Condition, along:
     displacement = _moved(condition.responses, condition.side, gradients, on_bounds)
 
     def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
-        prepared = prepare(arguments[0])
+        prepared = formulation(arguments[0])
         robot, moving = prepared.robot, prepared.moving
         base = _based(prepared, arguments[1], solved)
         tangent = from_box(moving, limits_at(prepared, base), displacement)
-        q = carried(robot, moving, integrate(robot.topology, base, tangent))
+        q = apply_couplings(robot, moving, integrate(robot.topology, base, tangent))
         kin = evaluate(prepared, q)
         residuals = errors(prepared, kin)
         kept = {name: residuals[name] for name in answer.solution.residuals}
         return (
             q[: prepared.problem.robot.nq],
             kept,
-            0.5 * jnp.sum(rows(prepared, kin, wanted_of(prepared.problem)).residual ** 2),
+            0.5 * jnp.sum(rows(prepared, kin, soft_tasks(prepared.problem)).residual ** 2),
         )
 
     return along(outcome, (jnp.zeros_like(displacement), displacement))
@@ -237,7 +237,7 @@ def _smooth(answer: Any) -> Any:
 
 
 def _judged(answer: Any, condition: Condition) -> list[tuple[Any, jax.Array]]:
-    return [(answer.solution.derivative, condition.derivative)]
+    return [(answer.solution.derivative_status, condition.derivative_status)]
 
 
 SOLUTION = Sensitivity(_assess, _moves, _smooth, _judged)

@@ -5,12 +5,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.core.status import Derivative, Status
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
-from jaxik.kinematics.reduced import carried
+from jaxik.kinematics.reduced import apply_couplings
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
-from jaxik.solvers.nonlinear.formulation import evaluate, has_tolerances, held_by, met, rows, wanted_of
+from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
 from jaxik.solvers.nonlinear.phases import Context, Result
 
 # How far constraints may be off [m or rad], in float32 and float64.
@@ -28,8 +28,8 @@ class Found(NamedTuple):
 def finalize(context: Context, result: Result, record: jax.Array | None) -> Found:
     """The solution after the last phase, with its status."""
     prepared, residuals = context.prepared, result.errors
-    problem, held = prepared.problem, held_by(prepared.problem)
-    every = wanted_of(problem)
+    problem, held = prepared.problem, hard_constraints(prepared.problem)
+    every = soft_tasks(problem)
     cost, first_cost, settled = result.cost, result.cost, result.stationary
     if has_tolerances(problem, every):
         settled = settled | result.met
@@ -46,7 +46,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         status = jnp.where(met(prepared, residuals, held), status, lost)
     if prepared.moving.couplings:
         # No place of the leaders leaves all followers inside their limits.
-        off = jnp.max(jnp.abs(carried(prepared.robot, prepared.moving, result.q) - result.q))
+        off = jnp.max(jnp.abs(apply_couplings(prepared.robot, prepared.moving, result.q) - result.q))
         status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
     status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
     residuals = {name: value for name, value in residuals.items() if name not in prepared.slack}
@@ -58,10 +58,10 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         status=status.astype(jnp.int32),
         residuals=residuals,
         iterations=result.iterations + result.spent.steps,
-        starts=jnp.maximum(result.spent.starts, 1),
+        num_starts=jnp.maximum(result.spent.starts, 1),
         cost=cost,
         stationarity=result.size,
-        derivative=jnp.full((), Derivative.UNASKED, jnp.int32),
+        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),

@@ -10,21 +10,21 @@ import jax.numpy as jnp
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.link_constants import Segments
-from jaxik.kinematics.manifold import arrived, clamp, integrate
-from jaxik.kinematics.reduced import Coordinates, coordinates, follow, narrowed
-from jaxik.problem.problem import Level, Problem, constants_of, levels, limited
+from jaxik.kinematics.manifold import clamp, integrate, snap_to_limits
+from jaxik.kinematics.reduced import Coordinates, apply_couplings_clipped, coordinates, tighten_leader_limits
+from jaxik.problem.problem import Level, Problem, constants_of, effective_joint_limits, levels
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.box import Box, from_box
-from jaxik.solvers.nonlinear.hard_constraint import Held
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.nonlinear.slack_variables import with_slack
 from jaxik.tasks.base import Task, second_derivative
 from jaxik.tasks.dependencies import dofs_read
-from jaxik.tasks.grouping import Group, groups, of_each, side_by_side
+from jaxik.tasks.grouping import Group, groups, map_tasks, vmap_group
 from jaxik.tasks.weights import pairs, row_weights, weighted_rows
 
 
 @pytree
-class Prepared:
+class Formulation:
     """A problem of one element with what does not change while it is solved.
 
     Attributes:
@@ -57,29 +57,29 @@ class Prepared:
         return levels(self.problem)
 
 
-def held_by(problem: Problem) -> Level:
+def hard_constraints(problem: Problem) -> Level:
     """Names of what comes before all tasks."""
-    return tuple(name for name, task in problem.tasks.items() if isinstance(task, Held))
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, HardConstraint))
 
 
-def wanted_of(problem: Problem) -> Level:
+def soft_tasks(problem: Problem) -> Level:
     """Names of the tasks, of all priorities, that a problem was given."""
-    return tuple(name for name, task in problem.tasks.items() if not isinstance(task, Held))
+    return tuple(name for name, task in problem.tasks.items() if not isinstance(task, HardConstraint))
 
 
 def one_sided(problem: Problem) -> tuple[str, ...]:
-    return tuple(name for name, task in problem.tasks.items() if isinstance(task, Held) and task.one_sided)
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, HardConstraint) and task.one_sided)
 
 
-def prepare(problem: Problem) -> Prepared:
+def formulation(problem: Problem) -> Formulation:
     """Apply the limits and compute the constants of the kinematics."""
     robot = problem.robot
     constants = constants_of(robot, problem.tasks.values())
     slack = one_sided(problem)
-    limits = with_slack(limited(problem), len(slack))
+    limits = with_slack(effective_joint_limits(problem), len(slack))
     used = _used(problem, constants) | set(range(robot.nv, limits.nv))
     moving = coordinates(limits.topology, used, hold_couplings=problem.constraints is None)
-    return Prepared(problem, narrowed(limits, moving), constants, moving)
+    return Formulation(problem, tighten_leader_limits(limits, moving), constants, moving)
 
 
 def _used(problem: Problem, constants: Segments) -> set[int]:
@@ -95,17 +95,17 @@ def _used(problem: Problem, constants: Segments) -> set[int]:
     return used
 
 
-def reached(prepared: Prepared, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:
+def retract(prepared: Formulation, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:
     """The configuration (nq,) that a displacement of the box's coordinates leads to, inside the limits."""
     robot, moving = prepared.robot, prepared.moving
     tangent = from_box(moving, limits, displacement)
-    return follow(robot, moving, arrived(robot, q, integrate(robot.topology, q, tangent)))
+    return apply_couplings_clipped(robot, moving, snap_to_limits(robot, q, integrate(robot.topology, q, tangent)))
 
 
-def placed(prepared: Prepared, q: jax.Array) -> jax.Array:
+def project_start(prepared: Formulation, q: jax.Array) -> jax.Array:
     """A configuration (nq,) moved inside the limits, joints that a coupling drives to where it has them; its slacks."""
     slacks = jnp.zeros(len(prepared.slack), q.dtype)
-    q = follow(prepared.robot, prepared.moving, clamp(prepared.robot, jnp.concatenate([q, slacks])))
+    q = apply_couplings_clipped(prepared.robot, prepared.moving, clamp(prepared.robot, jnp.concatenate([q, slacks])))
     if not prepared.slack:
         return q
     seen = distances(prepared, evaluate(prepared, q))
@@ -123,21 +123,21 @@ class Rows(NamedTuple):
     jacobian: jax.Array
 
 
-def evaluate(prepared: Prepared, q: jax.Array) -> Kinematics:
+def evaluate(prepared: Formulation, q: jax.Array) -> Kinematics:
     """One forward kinematics for all tasks and limits."""
     return dataclasses.replace(forward(prepared.constants, q[: prepared.problem.robot.nq]), q=q)
 
 
-def _own(prepared: Prepared, kin: Kinematics) -> Kinematics:
+def _own(prepared: Formulation, kin: Kinematics) -> Kinematics:
     """What tasks see: the configuration without slacks."""
     return dataclasses.replace(kin, q=kin.q[: prepared.problem.robot.nq]) if prepared.slack else kin
 
 
-def _groups(prepared: Prepared, level: Level) -> list[Group]:
+def _groups(prepared: Formulation, level: Level) -> list[Group]:
     return groups({name: prepared.problem.tasks[name] for name in level})
 
 
-def rows(prepared: Prepared, kin: Kinematics, level: Level) -> Rows:
+def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
     """Stack and weight the tasks of a level at one evaluated configuration."""
     robot = prepared.problem.robot
 
@@ -145,7 +145,7 @@ def rows(prepared: Prepared, kin: Kinematics, level: Level) -> Rows:
         return weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
 
     own = _own(prepared, kin)
-    parts = [side_by_side(of_task, group, own) for group in _groups(prepared, level)]
+    parts = [vmap_group(of_task, group, own) for group in _groups(prepared, level)]
     residual = jnp.concatenate([jnp.ravel(residual) for residual, _ in parts])
     jacobian = jnp.concatenate([jacobian.reshape(-1, robot.nv) for _, jacobian in parts])
     if prepared.slack:
@@ -156,7 +156,7 @@ def rows(prepared: Prepared, kin: Kinematics, level: Level) -> Rows:
     return Rows(residual, jacobian)
 
 
-def _minus_slack(prepared: Prepared, sizes: dict[Level, int], dtype: Any) -> jax.Array:
+def _minus_slack(prepared: Formulation, sizes: dict[Level, int], dtype: Any) -> jax.Array:
     """How the weighted rows of groups, with so many rows each, change with the slacks (m, k)."""
     blocks = []
     for names, size in sizes.items():
@@ -169,7 +169,7 @@ def _minus_slack(prepared: Prepared, sizes: dict[Level, int], dtype: Any) -> jax
     return jnp.concatenate(blocks)
 
 
-class Bowl(NamedTuple):
+class QuadraticModel(NamedTuple):
     """The objective of a level at one configuration to second order.
 
     Attributes:
@@ -181,14 +181,14 @@ class Bowl(NamedTuple):
     hessian: jax.Array
 
 
-def bowl(prepared: Prepared, kin: Kinematics, level: Level) -> Bowl:
+def quadratic_model(prepared: Formulation, kin: Kinematics, level: Level) -> QuadraticModel:
     """Expand the objective of a level to second order at one evaluated configuration."""
     model = rows(prepared, kin, level)
     hessian = model.jacobian.T @ model.jacobian + curvature(prepared, kin, level, model.residual)
-    return Bowl(0.5 * jnp.sum(model.residual * model.residual), model.residual @ model.jacobian, hessian)
+    return QuadraticModel(0.5 * jnp.sum(model.residual * model.residual), model.residual @ model.jacobian, hessian)
 
 
-def curvature(prepared: Prepared, kin: Kinematics, level: Level, pull: jax.Array) -> jax.Array:
+def curvature(prepared: Formulation, kin: Kinematics, level: Level, pull: jax.Array) -> jax.Array:
     """Second derivative (nv, nv) of pull . residual along `integrate`, of a level's weighted residual (m,)."""
     robot = prepared.problem.robot
     kin, slacks = _own(prepared, kin), len(prepared.slack)
@@ -205,12 +205,12 @@ def curvature(prepared: Prepared, kin: Kinematics, level: Level, pull: jax.Array
         residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
         size = sum(x.size for x in jax.tree.leaves(residual))
         own = pull[start : start + count * size].reshape(count, size)
-        total = total + jnp.sum(side_by_side(of_task, group, kin, own), axis=0)
+        total = total + jnp.sum(vmap_group(of_task, group, kin, own), axis=0)
         start += count * size
     return jnp.pad(total, (0, slacks)) if slacks else total
 
 
-def met(prepared: Prepared, errors: dict[str, Any], level: Level) -> jax.Array:
+def met(prepared: Formulation, errors: dict[str, Any], level: Level) -> jax.Array:
     """Whether every task of a level that has a tolerance meets it, given what each reports."""
     tasks = prepared.problem.tasks
     return jnp.all(jnp.stack([_met(tasks[n], row_weights(tasks[n], errors[n]), errors[n]) for n in level]))
@@ -230,15 +230,15 @@ def _met(task: Task, weights: Any, error: Any) -> jax.Array:
     return met
 
 
-def errors(prepared: Prepared, kin: Kinematics) -> dict[str, Any]:
+def errors(prepared: Formulation, kin: Kinematics) -> dict[str, Any]:
     """What each task reports at one evaluated configuration."""
     robot, tasks = prepared.problem.robot, prepared.problem.tasks
     kin = _own(prepared, kin)
-    found = of_each(lambda task, kin: task.error(robot, kin), tasks, kin)
+    found = map_tasks(lambda task, kin: task.report(robot, kin), tasks, kin)
     return {name: jnp.minimum(found[name], 0) if name in prepared.slack else found[name] for name in tasks}
 
 
-def distances(prepared: Prepared, kin: Kinematics) -> jax.Array:
+def distances(prepared: Formulation, kin: Kinematics) -> jax.Array:
     """The residuals (k,) of the tasks that have a slack."""
     robot, tasks, own = prepared.problem.robot, prepared.problem.tasks, _own(prepared, kin)
     return jnp.stack([jnp.ravel(tasks[name].residual(robot, own))[0] for name in prepared.slack])

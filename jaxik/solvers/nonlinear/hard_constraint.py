@@ -17,7 +17,7 @@ WEIGHT = 10.0
 
 
 @pytree
-class Held(Task):
+class HardConstraint(Task):
     """A task whose rows are held where their cost is not zero.
 
     Attributes:
@@ -46,8 +46,8 @@ class Held(Task):
     def check(self, robot: Robot) -> None:
         self.task.check(robot)
 
-    def dofs(self, robot: Robot) -> tuple[int, ...] | None:
-        return self.task.dofs(robot)
+    def reads_dofs(self, robot: Robot) -> tuple[int, ...] | None:
+        return self.task.reads_dofs(robot)
 
     def residual(self, robot: Robot, kin: Kinematics) -> Any:
         return self.task.residual(robot, kin)
@@ -55,13 +55,15 @@ class Held(Task):
     def jacobian(self, robot: Robot, kin: Kinematics) -> Any:
         return self.task.jacobian(robot, kin)
 
-    def slopes(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
-        return self.task.slopes(robot, kin)
+    def partials(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
+        return self.task.partials(robot, kin)
 
-    def curvature(self, robot: Robot, kin: Kinematics, pull: Any) -> tuple[dict[Any, jax.Array], jax.Array | None]:
-        return self.task.curvature(robot, kin, pull)
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: Any
+    ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        return self.task.weighted_hessian(robot, kin, multipliers)
 
-    def error(self, robot: Robot, kin: Kinematics) -> Any:
+    def report(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual itself: what is held is not the same as what the task reports."""
         return self.task.residual(robot, kin)
 
@@ -74,8 +76,8 @@ class Held(Task):
 
 def with_hard_constraints(problem: Problem, tolerance: Any) -> Problem:
     """The problem with its constraints, and the distances that its limits keep, as tasks before all others."""
-    held = {name: Held(task, tolerance) for name, task in constraints_of(problem, couplings=False).items()}
-    kept = [task for limit in limits_of(problem) for task in limit.distances()]
+    held = {name: HardConstraint(task, tolerance) for name, task in constraints_of(problem, couplings=False).items()}
+    kept = [task for limit in limits_of(problem) for task in limit.inequality_tasks()]
     away = unique_names("limits", {str(i): task for i, task in enumerate(kept)}, {**problem.tasks, **held})
-    held |= {name: Held(task, tolerance, one_sided=True) for name, task in away.items()}
+    held |= {name: HardConstraint(task, tolerance, one_sided=True) for name, task in away.items()}
     return with_tasks(problem, {**problem.tasks, **held}) if held else problem

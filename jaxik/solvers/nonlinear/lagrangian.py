@@ -13,13 +13,13 @@ import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import integrate
-from jaxik.kinematics.reduced import carried
-from jaxik.numerics.fusion import kept
-from jaxik.numerics.linalg import inverse_within, largest
+from jaxik.kinematics.reduced import apply_couplings
+from jaxik.numerics.fusion import materialize
+from jaxik.numerics.linalg import largest, pinv_psd
 from jaxik.problem.problem import Level
-from jaxik.solvers.nonlinear.box import Box, bends, from_box, to_box
-from jaxik.solvers.nonlinear.formulation import Prepared, Rows, curvature, evaluate, held_by, rows
-from jaxik.solvers.nonlinear.nullspace_point import standing, unit_of
+from jaxik.solvers.nonlinear.box import Box, box_curvature, from_box, to_box
+from jaxik.solvers.nonlinear.formulation import Formulation, Rows, curvature, evaluate, hard_constraints, rows
+from jaxik.solvers.nonlinear.nullspace_point import is_stationary, unit_of
 from jaxik.solvers.nonlinear.nullspace_projector import rank_threshold
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held
 
@@ -31,7 +31,7 @@ VISIBLE, FIRM = (1e-4, 1e-9), (1e-3, 1e-7)
 class Place(NamedTuple):
     """One configuration, and all levels there to first order, on degrees of freedom and on the box's n coordinates."""
 
-    prepared: Prepared
+    prepared: Formulation
     kin: Kinematics
     limits: Box
     models: list[Rows]
@@ -42,15 +42,17 @@ class Place(NamedTuple):
         return self.models[level].residual @ self.boxed[level]
 
 
-def place_of(prepared: Prepared, q: jax.Array) -> Place:
+def place_of(prepared: Formulation, q: jax.Array) -> Place:
     """All levels at a configuration (nq,)."""
     return _seen(prepared, q, limits_at(prepared, q), prepared.levels)
 
 
-def _seen(prepared: Prepared, q: jax.Array, limits: Box, levels: Sequence[Level]) -> Place:
+def _seen(prepared: Formulation, q: jax.Array, limits: Box, levels: Sequence[Level]) -> Place:
     kin = evaluate(prepared, q)
     models = [rows(prepared, kin, names) for names in levels]
-    return Place(prepared, kin, limits, models, [kept(to_box(prepared.moving, limits, m.jacobian)) for m in models])
+    return Place(
+        prepared, kin, limits, models, [materialize(to_box(prepared.moving, limits, m.jacobian)) for m in models]
+    )
 
 
 def bend(place: Place, pulls: Sequence[jax.Array]) -> jax.Array:
@@ -59,7 +61,7 @@ def bend(place: Place, pulls: Sequence[jax.Array]) -> jax.Array:
     hessian = sum(curvature(prepared, place.kin, prepared.levels[j], pull) for j, pull in enumerate(pulls))
     gradient = sum(pull @ place.models[j].jacobian for j, pull in enumerate(pulls))
     inner = to_box(moving, limits, to_box(moving, limits, jnp.asarray(hessian)).T)
-    return inner + bends(prepared.robot, moving, place.kin.q, limits, jnp.asarray(gradient))
+    return inner + box_curvature(prepared.robot, moving, place.kin.q, limits, jnp.asarray(gradient))
 
 
 def along(place: Place, multiplier: jax.Array, function: Callable[[Place], Any]) -> Any:
@@ -72,7 +74,7 @@ def along(place: Place, multiplier: jax.Array, function: Callable[[Place], Any])
 
     def moved(share: jax.Array) -> Any:
         tangent = from_box(moving, place.limits, share * multiplier)
-        q = carried(robot, moving, integrate(robot.topology, place.kin.q, tangent))
+        q = apply_couplings(robot, moving, integrate(robot.topology, place.kin.q, tangent))
         limits = limits_at(prepared, q)._replace(axes=place.limits.axes)
         return function(_seen(prepared, q, limits, prepared.levels[:-1]))
 
@@ -111,7 +113,7 @@ class Freedom(NamedTuple):
     def less(self, hessian: jax.Array) -> "Freedom":
         """What a further level leaves of it."""
         threshold = rank_threshold(self.left.dtype)
-        inverse, space, _ = inverse_within(self.of(hessian), largest(jnp.diagonal(hessian)), threshold)
+        inverse, space, _ = pinv_psd(self.of(hessian), largest(jnp.diagonal(hessian)), threshold)
         return Freedom(self.left - space, (*self.inverses, inverse), self.rank + jnp.trace(space))
 
     def of(self, matrix: jax.Array) -> jax.Array:
@@ -141,9 +143,9 @@ def balance(
     return tuple(multipliers), gradient
 
 
-def may_be_lost(prepared: Prepared) -> range:
+def may_be_lost(prepared: Formulation) -> range:
     """Which levels above the last may be out of reach: constraints are met, or there is no solution."""
-    return range(1 if held_by(prepared.problem) else 0, len(prepared.levels) - 1)
+    return range(1 if hard_constraints(prepared.problem) else 0, len(prepared.levels) - 1)
 
 
 def levels_above(place: Place, inside: jax.Array) -> tuple[Levels, Freedom]:
@@ -156,7 +158,7 @@ def levels_above(place: Place, inside: jax.Array) -> tuple[Levels, Freedom]:
         if j in may_be_lost(place.prepared):
             curve = bend(place, (*pulls, model.residual))
             unit = unit_of(hessian, curve)
-            still, weight = standing(model.residual, gradient / unit, unit, place.limits)
+            still, weight = is_stationary(model.residual, gradient / unit, unit, place.limits)
             lost = still & (weight > at(FIRM, weight.dtype))
             # What is left of a residual that can reach zero would bend directions that the level leaves free.
             hessian = jnp.where(lost, hessian + curve, hessian)

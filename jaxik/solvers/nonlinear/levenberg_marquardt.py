@@ -11,20 +11,20 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
-from jaxik.numerics.fusion import computed_once
+from jaxik.numerics.fusion import materialize_mask
 from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive
 from jaxik.problem.problem import Level
-from jaxik.solvers.nonlinear.box import Box, bends, to_box
+from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
 from jaxik.solvers.nonlinear.formulation import (
-    Bowl,
-    Prepared,
+    Formulation,
+    QuadraticModel,
     Rows,
-    bowl,
     errors,
     evaluate,
     has_tolerances,
     met,
-    reached,
+    quadratic_model,
+    retract,
     rows,
 )
 from jaxik.solvers.nonlinear.scaling import NOISE, least_damping, limits_at, not_held, step_scale
@@ -52,9 +52,9 @@ class State(NamedTuple):
     """One element between two steps.
 
     Attributes:
-      q (nq,), model, cost (), errors: the best configuration so far, expanded to first (`Rows`) or second (`Bowl`)
-        order in the box's coordinates, and what tasks report there; the cost is infinite before the first evaluation,
-        and the model then means nothing.
+      q (nq,), model, cost (), errors: the best configuration so far, expanded to first (`Rows`) or second
+        (`QuadraticModel`) order in the box's coordinates, and what tasks report there; the cost is infinite before the
+        first evaluation, and the model then means nothing.
       damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed, of Newton the last undamped one [rad or m].
       met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
@@ -104,7 +104,13 @@ class Step(NamedTuple):
 
 
 def start_gauss_newton(
-    prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, damping: jax.Array, level: Level, spent: Any
+    prepared: Formulation,
+    q: jax.Array,
+    errors: Any,
+    iterations: jax.Array,
+    damping: jax.Array,
+    level: Level,
+    spent: Any,
 ) -> State:
     """Before the first step of Gauss-Newton on a level from `q` (nq,), after some iterations on others."""
     shape, _ = jax.eval_shape(lambda: _slopes(prepared, evaluate(prepared, q), level))
@@ -112,10 +118,10 @@ def start_gauss_newton(
     return _start(model, q, errors, damping, iterations, spent)
 
 
-def start_newton(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any) -> State:
+def start_newton(prepared: Formulation, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any) -> State:
     """Before the first Newton step from `q` (nq,), after some iterations of Gauss-Newton."""
     size, dtype = len(prepared.moving.own), q.dtype
-    flat = Bowl(jnp.zeros((), dtype), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
+    flat = QuadraticModel(jnp.zeros((), dtype), jnp.zeros(size, dtype), jnp.zeros((size, size), dtype))
     return _start(flat, q, errors, jnp.asarray(least_damping(dtype), dtype), iterations, spent)
 
 
@@ -139,7 +145,7 @@ def _start(model: Any, q: jax.Array, errors: Any, damping: jax.Array, iterations
     )
 
 
-def gauss_newton(prepared: Prepared, state: State, options: SolveOptions, level: Level) -> State:
+def gauss_newton(prepared: Formulation, state: State, options: SolveOptions, level: Level) -> State:
     """One step on the model J'J; ends when the tasks are met and polished, or it crawls."""
     limits = limits_at(prepared, state.q)
     proposed = _gauss_newton_step(prepared, state.model, limits, state.damping)
@@ -158,7 +164,7 @@ def gauss_newton(prepared: Prepared, state: State, options: SolveOptions, level:
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
 
 
-def newton(prepared: Prepared, state: State, options: SolveOptions, level: Level) -> State:
+def newton(prepared: Formulation, state: State, options: SolveOptions, level: Level) -> State:
     """One step on the exact Hessian; ends where it is stationary, tolerances met or not.
 
     The last step is undamped, and free of charge where the one before it was not: its size tells how far there is to
@@ -197,34 +203,34 @@ def newton(prepared: Prepared, state: State, options: SolveOptions, level: Level
     return moved._replace(stationary=stationary, ended=ended, size=size, iterations=iterations)
 
 
-def _try(expand: Any, prepared: Prepared, state: State, limits: Box, proposed: Step, level: Level) -> Trial:
+def _try(expand: Any, prepared: Formulation, state: State, limits: Box, proposed: Step, level: Level) -> Trial:
     """Evaluate the configuration that a step leads to."""
     displacement = jnp.where(jnp.isinf(state.cost), 0, proposed.displacement)
-    q = reached(prepared, state.q, limits, displacement)
+    q = retract(prepared, state.q, limits, displacement)
     kin = evaluate(prepared, q)
     model, cost = expand(prepared, kin, level)
     found = errors(prepared, kin)
     return Trial(q, model, cost, found, met(prepared, found, level))
 
 
-def _slopes(prepared: Prepared, kin: Kinematics, level: Level) -> tuple[Rows, jax.Array]:
+def _slopes(prepared: Formulation, kin: Kinematics, level: Level) -> tuple[Rows, jax.Array]:
     """The tasks to first order, on the box's coordinates, and their cost."""
     model = rows(prepared, kin, level)
     jacobian = to_box(prepared.moving, limits_at(prepared, kin.q), model.jacobian)
     return Rows(model.residual, jacobian), 0.5 * jnp.sum(model.residual * model.residual)
 
 
-def _curves(prepared: Prepared, kin: Kinematics, level: Level) -> tuple[Bowl, jax.Array]:
+def _curves(prepared: Formulation, kin: Kinematics, level: Level) -> tuple[QuadraticModel, jax.Array]:
     """The cost to second order, on the box's coordinates."""
-    model, limits = bowl(prepared, kin, level), limits_at(prepared, kin.q)
+    model, limits = quadratic_model(prepared, kin, level), limits_at(prepared, kin.q)
     gradient = to_box(prepared.moving, limits, model.gradient)
     hessian = to_box(prepared.moving, limits, to_box(prepared.moving, limits, model.hessian).T)
-    hessian = hessian + bends(prepared.robot, prepared.moving, kin.q, limits, model.gradient)
-    return Bowl(model.cost, gradient, hessian), model.cost
+    hessian = hessian + box_curvature(prepared.robot, prepared.moving, kin.q, limits, model.gradient)
+    return QuadraticModel(model.cost, gradient, hessian), model.cost
 
 
 def _moved(
-    prepared: Prepared,
+    prepared: Formulation,
     state: State,
     options: SolveOptions,
     accepted: jax.Array,
@@ -235,7 +241,7 @@ def _moved(
 ) -> State:
     """The next state: at the trial point where it is accepted, else where it was."""
     first = jnp.isinf(state.cost)
-    accepted = computed_once(accepted & jnp.isfinite(trial.cost))
+    accepted = materialize_mask(accepted & jnp.isfinite(trial.cost))
     iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
     fulfilled = jnp.where(accepted, trial.met & has_tolerances(prepared.problem, level), state.met)
 
@@ -279,7 +285,7 @@ def unfinished(state: State) -> jax.Array:
     return state.crawling | (state.met & (state.size > ROUGH))
 
 
-def _projected_gradient(prepared: Prepared, q: jax.Array, model: Bowl) -> jax.Array:
+def _projected_gradient(prepared: Formulation, q: jax.Array, model: QuadraticModel) -> jax.Array:
     """Norm of the gradient over the free coordinates, in units of joint range."""
     scaled = jnp.where(not_held(limits_at(prepared, q), model.gradient), model.gradient * step_scale(prepared), 0)
     return jnp.sqrt(jnp.sum(scaled * scaled))
@@ -296,7 +302,7 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
       minimise: free, fixed (n,) -> minimum over the free coordinates with the others displaced by `fixed`, None where
         they are not, and pivot.
     """
-    free = computed_once(free)
+    free = materialize_mask(free)
     first, pivot = minimise(free, None)
     inside = jnp.clip(first, limits.lower, limits.upper)
     crossing = free & (inside != first)
@@ -305,7 +311,7 @@ def _in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array, jax
     return jnp.clip(again + fixed, limits.lower, limits.upper), pivot
 
 
-def _gauss_newton_step(prepared: Prepared, model: Rows, limits: Box, damping: Any) -> Step:
+def _gauss_newton_step(prepared: Formulation, model: Rows, limits: Box, damping: Any) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box."""
     residual, jacobian, scale = model.residual, model.jacobian, step_scale(prepared)
     damping = damping * largest(jnp.sum(jacobian * jacobian, axis=0) * (scale * scale))
@@ -338,7 +344,7 @@ def _damped_least_squares(
     return scale * inner, pivot
 
 
-def _newton_step(prepared: Prepared, model: Bowl, limits: Box, damping: Any) -> Step:
+def _newton_step(prepared: Formulation, model: QuadraticModel, limits: Box, damping: Any) -> Step:
     """The same with the exact Hessian in the place of J'J; not convex where that is indefinite."""
     gradient, curvature, scale = model.gradient, model.hessian, step_scale(prepared)
     scaled = scale[:, None] * curvature * scale

@@ -16,9 +16,15 @@ from jax import lax
 
 from jaxik.numerics.linalg import solve_positive
 from jaxik.solvers.nonlinear.box import Box
-from jaxik.solvers.nonlinear.formulation import Prepared, reached
-from jaxik.solvers.nonlinear.nullspace_point import Point, far, seen, unseen
-from jaxik.solvers.nonlinear.nullspace_projector import Needs, left_free, needs_of, rank_threshold, restored_by
+from jaxik.solvers.nonlinear.formulation import Formulation, retract
+from jaxik.solvers.nonlinear.nullspace_point import Point, empty_point, evaluate_point, threshold
+from jaxik.solvers.nonlinear.nullspace_projector import (
+    RowSpaces,
+    nullspace_projector,
+    rank_threshold,
+    restoration_step,
+    row_spaces,
+)
 from jaxik.solvers.nonlinear.scaling import NOISE, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
@@ -80,11 +86,11 @@ class State(NamedTuple):
     spent: Any
 
 
-def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any, level: int) -> State:
+def start(prepared: Formulation, q: jax.Array, errors: Any, iterations: jax.Array, spent: Any, level: int) -> State:
     """Before the first step on `level` from `q` (nq,), where the levels above are fulfilled or stationary."""
     dtype, size = q.dtype, len(prepared.moving.own)
     no, none = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
-    point = unseen(q, errors, size, level)
+    point = empty_point(q, errors, size, level)
     return State(
         best=point,
         base=point,
@@ -105,7 +111,7 @@ def start(prepared: Prepared, q: jax.Array, errors: Any, iterations: jax.Array, 
     )
 
 
-def step(prepared: Prepared, state: State, options: SolveOptions, level: int) -> State:
+def step(prepared: Formulation, state: State, options: SolveOptions, level: int) -> State:
     """Evaluate one trial point, and judge it if the levels above are restored there."""
     best, first = state.best, jnp.isinf(state.best.cost)
     dtype = best.q.dtype
@@ -114,13 +120,13 @@ def step(prepared: Prepared, state: State, options: SolveOptions, level: int) ->
     before, unmoved = best.off, ~jnp.any(jnp.abs(state.along) > 0)
     # Steps that only restore: after one along the level, before the first one, and, free of charge, after the last.
     late = (state.iterations >= options.max_steps) & ~first
-    restoring = ((state.restorations > 0) | late | (unmoved & (before > far(dtype)))) & ~state.last
+    restoring = ((state.restorations > 0) | late | (unmoved & (before > threshold(dtype)))) & ~state.last
     limits, scale = limits_at(prepared, state.base.q), step_scale(prepared)
     used = jnp.where(state.last, rank_threshold(dtype), state.damping)
     proposed = _proposed(state.base, state.third, limits, scale, used, state.radius, restoring)
     along = jnp.where(restoring & ~late, state.along, proposed.along)
     length = jnp.max(jnp.abs(along))
-    trial = seen(prepared, reached(prepared, state.base.q, limits, scale * proposed.move), level, state.lost)
+    trial = evaluate_point(prepared, retract(prepared, state.base.q, limits, scale * proposed.move), level, state.lost)
 
     finite, left = jnp.isfinite(trial.cost) & jnp.all(jnp.isfinite(trial.restore)), trial.off
     near = jnp.maximum(jnp.maximum(RESTORED * length, CLOSER * before), tolerance)
@@ -202,8 +208,8 @@ def _unsettled(point: Point) -> jax.Array:
 
 def _learned(third: jax.Array, before: Point, after: Point, along: jax.Array) -> jax.Array:
     """What third derivatives add to the level's Hessian, so that it explains how a step (n,) changed the gradient."""
-    left, same = left_free(after.tight), jnp.all(after.tight.free == before.tight.free)
-    same = same & (jnp.abs(jnp.trace(left) - jnp.trace(left_free(before.tight))) < 0.5)
+    left, same = nullspace_projector(after.tight), jnp.all(after.tight.free == before.tight.free)
+    same = same & (jnp.abs(jnp.trace(left) - jnp.trace(nullspace_projector(before.tight))) < 0.5)
     moved = left @ along
     missing = left @ (after.reduced - before.reduced - (after.hessians[-1] + third) @ moved)
     share, most = missing @ moved, jnp.sqrt((missing @ missing) * (moved @ moved))
@@ -257,7 +263,7 @@ def _proposed(
     def again(found: tuple[Any, ...]) -> tuple[Any, ...]:
         needs, restore, turn = found[:3]
         # What levels above need and bounds hold is filled up, as the slope has nothing there.
-        left = left_free(needs)
+        left = nullspace_projector(needs)
         filled = (1 + damping) * eye - left
         slope = left @ (gradient + point.hessians[-1] @ restore)
 
@@ -279,9 +285,9 @@ def _proposed(
         wanted = restore + along
         leaving = needs.free & (((lower >= -close) & (wanted < 0)) | ((upper <= close) & (wanted > 0)))
 
-        def held() -> tuple[Needs, jax.Array]:
-            narrower = needs_of(above, needs.free & ~leaving)
-            return narrower, restored_by(narrower, above)
+        def held() -> tuple[RowSpaces, jax.Array]:
+            narrower = row_spaces(above, needs.free & ~leaving)
+            return narrower, restoration_step(narrower, above)
 
         more = jnp.any(leaving) & (turn < PASSES - 1)
         needs, restore = lax.cond(more, held, lambda: (needs, restore))
@@ -291,7 +297,7 @@ def _proposed(
     loose = restoring & ~point.keeps
     needs = _where(loose, point.needs, point.tight)
     kept = point.keeps | restoring
-    restore = lax.cond(kept, lambda: point.restore, lambda: restored_by(needs, above))
+    restore = lax.cond(kept, lambda: point.restore, lambda: restoration_step(needs, above))
     carry = needs, restore, jnp.zeros((), jnp.int32), jnp.zeros_like(scale), zero, zero, jnp.ones((), bool)
     needs, restore, _, along, bent, sloping, convex = lax.while_loop(lambda found: found[2] < PASSES, again, carry)
     restore = jnp.clip(restore, lower, upper)

@@ -12,15 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.numerics.linalg import largest
-from jaxik.solvers.nonlinear.box import Box, bends, to_box
-from jaxik.solvers.nonlinear.formulation import Prepared, curvature, errors, evaluate, met, rows
+from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
+from jaxik.solvers.nonlinear.formulation import Formulation, curvature, errors, evaluate, met, rows
 from jaxik.solvers.nonlinear.nullspace_projector import (
     Above,
-    Needs,
-    left_free,
-    needs_of,
+    RowSpaces,
+    nullspace_projector,
     pressed,
-    restored_by,
+    restoration_step,
+    row_spaces,
     solve_within,
 )
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held, step_scale
@@ -66,8 +66,8 @@ class Point(NamedTuple):
     hessians: jax.Array
     gauss_newton: jax.Array
     lost: jax.Array
-    needs: Needs
-    tight: Needs
+    needs: RowSpaces
+    tight: RowSpaces
     restore: jax.Array
     keeps: jax.Array
     reduced: jax.Array
@@ -93,12 +93,12 @@ class Point(NamedTuple):
         return jnp.max(jnp.abs(self.restore))
 
 
-def unseen(q: jax.Array, errors: Any, size: int, level: int) -> Point:
+def empty_point(q: jax.Array, errors: Any, size: int, level: int) -> Point:
     """A configuration (nq,) of so many coordinates, not yet evaluated: its cost is infinite, the rest means nothing."""
     dtype = q.dtype
     zero, no = jnp.zeros((), dtype), jnp.zeros((), bool)
     spaces = jnp.zeros((level, size, size), dtype)
-    nothing = Needs(jnp.ones(size, bool), spaces, spaces)
+    nothing = RowSpaces(jnp.ones(size, bool), spaces, spaces)
     return Point(
         q=q,
         errors=errors,
@@ -118,7 +118,7 @@ def unseen(q: jax.Array, errors: Any, size: int, level: int) -> Point:
     )
 
 
-def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point:
+def evaluate_point(prepared: Formulation, q: jax.Array, level: int, lost: jax.Array) -> Point:
     """A configuration (nq,), evaluated for `level`; of the levels above, `lost` (k,) are known to be out of reach."""
     kin, scale, moving = evaluate(prepared, q), step_scale(prepared), prepared.moving
     limits, names = limits_at(prepared, q), prepared.levels
@@ -129,7 +129,7 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
         return scale[:, None] * to_box(moving, limits, to_box(moving, limits, matrix).T) * scale
 
     def bent(gradient: jax.Array) -> jax.Array:
-        return scale[:, None] * bends(prepared.robot, moving, q, limits, gradient) * scale
+        return scale[:, None] * box_curvature(prepared.robot, moving, q, limits, gradient) * scale
 
     models = [rows(prepared, kin, names[j]) for j in range(level + 1)]
     jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
@@ -139,7 +139,7 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
     squares, curves = ([x / unit for x, unit in zip(xs, units, strict=True)] for xs in (squares, curves))
     above, leans = Above([], [], []), list[jax.Array]()
 
-    def balanced(needs: Needs | None, j: int, pulled: jax.Array, hessian: jax.Array) -> tuple[jax.Array, ...]:
+    def balanced(needs: RowSpaces | None, j: int, pulled: jax.Array, hessian: jax.Array) -> tuple[jax.Array, ...]:
         """Gradient and Hessian of level j, and of the levels above it that pull so that they balance it.
 
         And how much it would cost more were these fulfilled, to first order.
@@ -162,8 +162,8 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
         needs = _pressing(above, limits, gradients[j]) if j else None
         pulled, hessian, lean = balanced(needs, j, gradients[j], squares[j] + curves[j])
         leans.append(lean)
-        still, weight = standing(model.residual, pulled, unit, limits)
-        above.lost.append(lost[j] | (still & (weight > far(q.dtype))))
+        still, weight = is_stationary(model.residual, pulled, unit, limits)
+        above.lost.append(lost[j] | (still & (weight > threshold(q.dtype))))
         # In float32 rounding would lead far over what hardly curves. In float64 solutions would be off by 1e-8.
         rounding = 0 if q.dtype == jnp.float64 else jnp.finfo(q.dtype).eps * weight
         blurred = above.lost[j] & (jnp.abs(pulled) <= rounding)
@@ -174,7 +174,7 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
     hessian = squares[-1] + curves[-1]
     needs, tight, restore, keeps = _restoring(above, limits, gradients[-1], hessian)
     pulled, hessian, _ = balanced(tight, level, gradients[-1] + hessian @ restore, hessian)
-    reduced = left_free(tight) @ pulled
+    reduced = nullspace_projector(tight) @ pulled
     found, heights = errors(prepared, kin), jnp.stack(units[:-1])
     costs = jnp.stack([0.5 * model.residual @ model.residual for model in models])
     restored = costs[:-1] + heights * (jnp.stack(leans) + 0.5 * jnp.stack(above.gradients) @ restore)
@@ -192,27 +192,27 @@ def seen(prepared: Prepared, q: jax.Array, level: int, lost: jax.Array) -> Point
         restore=restore,
         keeps=keeps,
         reduced=jnp.where(not_held(limits, reduced), reduced, 0),
-        least=restored - heights * (jnp.max(jnp.abs(restore)) ** 3 + 0.5 * far(q.dtype) ** 2),
+        least=restored - heights * (jnp.max(jnp.abs(restore)) ** 3 + 0.5 * threshold(q.dtype) ** 2),
         met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
     )
 
 
-def _pressing(above: Above, limits: Box, gradient: jax.Array) -> Needs:
+def _pressing(above: Above, limits: Box, gradient: jax.Array) -> RowSpaces:
     """What levels above need of the coordinates that neither they nor a gradient below them press against a bound."""
-    needs = needs_of(above, ~pressed(limits, above))
-    return needs_of(above, needs.free & not_held(limits, left_free(needs) @ gradient))
+    needs = row_spaces(above, ~pressed(limits, above))
+    return row_spaces(above, needs.free & not_held(limits, nullspace_projector(needs) @ gradient))
 
 
 def _restoring(
     above: Above, limits: Box, gradient: jax.Array, hessian: jax.Array
-) -> tuple[Needs, Needs, jax.Array, jax.Array]:
+) -> tuple[RowSpaces, RowSpaces, jax.Array, jax.Array]:
     """What a `Point` knows of its levels above: needs, tight, restore and keeps."""
-    needs = needs_of(above, ~pressed(limits, above))
-    restore = restored_by(needs, above)
+    needs = row_spaces(above, ~pressed(limits, above))
+    restore = restoration_step(needs, above)
     # Coordinates that the level itself presses against a bound balance it there, and not the levels above.
     pulled = gradient + hessian @ restore
-    tight = needs_of(above, needs.free & not_held(limits, left_free(needs) @ pulled))
-    kept = restored_by(tight, above)
+    tight = row_spaces(above, needs.free & not_held(limits, nullspace_projector(needs) @ pulled))
+    kept = restoration_step(tight, above)
 
     def left_over(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
         """Whether a level is as good as stationary after the tight step, on the coordinates that are free."""
@@ -231,7 +231,9 @@ def unit_of(square: jax.Array, curve: jax.Array) -> jax.Array:
     return largest(jnp.maximum(jnp.diagonal(square), VANISHED * jnp.abs(jnp.diagonal(curve))))
 
 
-def standing(residual: jax.Array, gradient: jax.Array, unit: jax.Array, limits: Box) -> tuple[jax.Array, jax.Array]:
+def is_stationary(
+    residual: jax.Array, gradient: jax.Array, unit: jax.Array, limits: Box
+) -> tuple[jax.Array, jax.Array]:
     """Whether a level is as good as it gets, and how far from fulfilled (), in units of step.
 
     Args:
@@ -242,6 +244,6 @@ def standing(residual: jax.Array, gradient: jax.Array, unit: jax.Array, limits: 
     return jnp.max(jnp.abs(pull)) <= STILL * weight, weight
 
 
-def far(dtype: Any) -> float:
+def threshold(dtype: Any) -> float:
     """Of `FAR`, what floats of this type can tell."""
     return FAR[dtype == jnp.float64]

@@ -28,7 +28,7 @@ class Above(NamedTuple):
     lost: Any
 
 
-class Needs(NamedTuple):
+class RowSpaces(NamedTuple):
     """What the levels above need, one after the other, of the coordinates that are free.
 
     Attributes:
@@ -58,7 +58,7 @@ def rank_threshold(dtype: Any) -> float:
     return 1e-10 if dtype == jnp.float64 else 1e-5
 
 
-def needs_of(above: Above, free: jax.Array) -> Needs:
+def row_spaces(above: Above, free: jax.Array) -> RowSpaces:
     """What the levels above need of the free coordinates."""
     left = jnp.diag(jnp.where(free, 1, 0).astype(above.gradients[0].dtype))
     threshold = rank_threshold(left.dtype)
@@ -71,15 +71,15 @@ def needs_of(above: Above, free: jax.Array) -> Needs:
         spaces.append(row_space(own, jnp.maximum(threshold, unsure)))
         inside.append(own)
         left = left - spaces[-1]
-    return Needs(free, jnp.stack(spaces), jnp.stack(inside))
+    return RowSpaces(free, jnp.stack(spaces), jnp.stack(inside))
 
 
-def left_free(needs: Needs) -> jax.Array:
+def nullspace_projector(needs: RowSpaces) -> jax.Array:
     """Projector (n, n) onto what no level above needs, of the free coordinates."""
     return jnp.diag(jnp.where(needs.free, 1, 0).astype(needs.spaces.dtype)) - jnp.sum(needs.spaces, axis=0)
 
 
-def solve_within(needs: Needs, level: int, right: jax.Array) -> jax.Array:
+def solve_within(needs: RowSpaces, level: int, right: jax.Array) -> jax.Array:
     """The solution (n,) of hessian @ x = right within the space of a level, the rest of both left out."""
     space, eye = needs.spaces[level], jnp.eye(right.shape[0], dtype=right.dtype)
     # Outside of its space, and where the level hardly curves, nothing moves.
@@ -88,7 +88,7 @@ def solve_within(needs: Needs, level: int, right: jax.Array) -> jax.Array:
     return space @ inner
 
 
-def restored_by(needs: Needs, above: Above) -> jax.Array:
+def restoration_step(needs: RowSpaces, above: Above) -> jax.Array:
     """The step (n,) to where all levels above are stationary."""
     total = jnp.zeros_like(above.gradients[0])
     for level, (gradient, hessian) in enumerate(zip(above.gradients, above.hessians, strict=True)):

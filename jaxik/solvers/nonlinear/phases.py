@@ -13,29 +13,29 @@ from jaxik.problem.problem import Level, Problem
 from jaxik.results.trace import row_of
 from jaxik.solvers.nonlinear import levenberg_marquardt, nullspace_newton
 from jaxik.solvers.nonlinear.formulation import (
-    Prepared,
+    Formulation,
     errors,
     evaluate,
-    placed,
-    prepare,
+    formulation,
+    project_start,
 )
 from jaxik.solvers.options import SolveOptions
 
 # Steps that approaching tasks and constraints together leaves for meeting the constraints.
-SPARE = 10
+RESERVED_STEPS = 10
 
 
 class Context(NamedTuple):
     """One element's problem, where it starts, whether that start was finite, and, of a search, its other starts."""
 
-    prepared: Prepared
+    prepared: Formulation
     q: jax.Array
     finite: jax.Array
     options: SolveOptions
     starts: Any = None
 
 
-class Spent(NamedTuple):
+class SearchCounters(NamedTuple):
     """What a search spent: steps (), and starts (), that it tried; none where there is no search."""
 
     steps: jax.Array
@@ -53,14 +53,14 @@ class Result(NamedTuple):
     crawling: jax.Array
     stationary: jax.Array
     iterations: jax.Array
-    spent: Spent
+    spent: SearchCounters
 
 
 def formulate(problem: Problem, q0: jax.Array, options: SolveOptions) -> Context:
     """What stays the same while an element is worked on."""
-    prepared = prepare(problem)
+    prepared = formulation(problem)
     finite = jnp.isfinite(q0)
-    q = placed(prepared, jnp.where(finite, q0, problem.robot.q_home))
+    q = project_start(prepared, jnp.where(finite, q0, problem.robot.q_home))
     return Context(prepared, q, jnp.all(finite), options)
 
 
@@ -70,7 +70,7 @@ def start(context: Context) -> Result:
     infinite = jnp.full((), jnp.inf, context.q.dtype)
     shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
     unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-    return Result(context.q, infinite, unknown, infinite, no, no, no, none, Spent(none, none))
+    return Result(context.q, infinite, unknown, infinite, no, no, no, none, SearchCounters(none, none))
 
 
 def of_state(state: levenberg_marquardt.State) -> Result:
@@ -205,7 +205,7 @@ def _lower(level: int, constrained: bool) -> Phase:
 
 def phases(level_count: int, constrained: bool, first: Phase | None = None) -> tuple[Phase, ...]:
     """The highest level, and then each in what those above leave free; `first` in place of the first phase."""
-    aim = _gauss_newton(unseen, functools.partial(aimed, constrained), SPARE if constrained else 0)
+    aim = _gauss_newton(unseen, functools.partial(aimed, constrained), RESERVED_STEPS if constrained else 0)
     meet = _gauss_newton(lambda result: jnp.isfinite(result.cost), lambda levels: levels[0])
     highest = (first or aim, meet, _newton()) if constrained else (first or aim, _newton())
     return (*highest, *(_lower(level, constrained) for level in range(1, level_count)))

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.solvers.nonlinear.box import Box, box, coordinate_range
-from jaxik.solvers.nonlinear.formulation import Prepared
+from jaxik.solvers.nonlinear.formulation import Formulation
 
 # A predicted decrease below this many roundings of the cost cannot be seen in it.
 NOISE = 64
 
 
-def limits_at(prepared: Prepared, q: jax.Array) -> Box:
+def limits_at(prepared: Formulation, q: jax.Array) -> Box:
     return box(prepared.robot, prepared.moving, q, prepared.dof_mask)
 
 
-def step_scale(prepared: Prepared) -> jax.Array:
+def step_scale(prepared: Formulation) -> jax.Array:
     """Length of one unit of step for each coordinate (n,): its range, at most a turn.
 
     Narrow joints meet their bounds first, and most failures are minima with a joint at a bound: against the identity

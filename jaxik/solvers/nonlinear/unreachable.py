@@ -4,7 +4,7 @@ It is not its residual that such a level keeps, but the gradient g of its own La
 over the levels above it, whose residuals have Jacobians A and pull by a. The last level pulls at g with a multiplier m,
 so that what bends its own Lagrangian is a third derivative, along m. The pulls a are unknowns of that Lagrangian: that
 it is stationary in them is A m = 0, and as the configuration moves by dx, g = 0 asks for A' da = -(dg + H dx). Where
-both are put in, what is left of them is the two products in `stretched`, and those in `Stretch.answered`.
+both are put in, what is left of them is the two products in `unreachable_terms`, and those in `Stretch.answered`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxik.solvers.nonlinear.lagrangian import VISIBLE, Levels, Place, along, balance, bend, pressed
 
 
-class Stretch(NamedTuple):
+class UnreachableTerms(NamedTuple):
     """The highest level out of reach, of p above the last, and what it adds; zeros where there is none.
 
     Attributes:
@@ -58,9 +58,9 @@ class Stretch(NamedTuple):
         return [*above, last]
 
 
-def stretched(
+def unreachable_terms(
     place: Place, above: Levels, inverses: Sequence[jax.Array], multipliers: Sequence[jax.Array]
-) -> tuple[Stretch, jax.Array]:
+) -> tuple[UnreachableTerms, jax.Array]:
     """The level out of reach, and what it bends (n, n); the multipliers (n,) are those that balance the last level."""
     lost = jnp.stack(above.lost)
     chosen = (lost & (jnp.cumsum(lost) == 1)).astype(place.kin.q.dtype)
@@ -83,7 +83,7 @@ def stretched(
     mixed = sum(
         (turn.T @ answer @ hessian for turn, answer in zip(turns, answers, strict=True)), jnp.zeros_like(hessian)
     )
-    return Stretch(chosen, multiplier, hessian, pulls, answers, turns), third + mixed + mixed.T
+    return UnreachableTerms(chosen, multiplier, hessian, pulls, answers, turns), third + mixed + mixed.T
 
 
 def _of_chosen(chosen: jax.Array, entries: Sequence[jax.Array]) -> jax.Array:
@@ -97,7 +97,7 @@ def _pulls(chosen: jax.Array, pulls: Sequence[jax.Array], place: Place) -> list[
     return [*(r + pull for r, pull in zip(own, pulls, strict=False)), own[-1]]
 
 
-def left_out(place: Place, above: Levels, stretch: Stretch) -> jax.Array:
+def left_out(place: Place, above: Levels, stretch: UnreachableTerms) -> jax.Array:
     """Whether something is out of reach whose derivatives are left out: a second level, or a ball at its limit."""
     prepared = place.prepared
     at_limit = pressed(place, _of_chosen(stretch.chosen, above.gradients), stretch.hessian, VISIBLE)

@@ -10,21 +10,31 @@ from jaxik.batching.method import Method, Phase
 from jaxik.problem.problem import Level, Problem
 from jaxik.solvers.nonlinear import levenberg_marquardt
 from jaxik.solvers.nonlinear.finalize import Found, finalize
-from jaxik.solvers.nonlinear.phases import Context, Result, Spent, aimed, formulate, of_state, phases, start, unseen
+from jaxik.solvers.nonlinear.phases import (
+    Context,
+    Result,
+    SearchCounters,
+    aimed,
+    formulate,
+    of_state,
+    phases,
+    start,
+    unseen,
+)
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search import multistart
-from jaxik.solvers.search.preference import merit, turned
-from jaxik.solvers.search.starts import Spread, starts_of
+from jaxik.solvers.search.preference import merit, unwrap_to_reference
+from jaxik.solvers.search.starts import StartSampler, starts_of
 
 
 @functools.cache
-def search_method(level_count: int, constrained: bool, prefer: str) -> Method:
-    """From a problem, a configuration (nq,), options and a `Spread` to what is `Found`."""
+def search_method(level_count: int, constrained: bool, rank_by: str) -> Method:
+    """From a problem, a configuration (nq,), options and a `StartSampler` to what is `Found`."""
     first = _attempts(functools.partial(aimed, constrained))
-    return Method(_formulate, start, phases(level_count, constrained, first), functools.partial(_finalize, prefer))
+    return Method(_formulate, start, phases(level_count, constrained, first), functools.partial(_finalize, rank_by))
 
 
-def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: Spread) -> Context:
+def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: StartSampler) -> Context:
     context = formulate(problem, q0, options)
     return context._replace(starts=starts_of(context.prepared, spread))
 
@@ -65,18 +75,18 @@ def _judge(
         met=verdict.best.met,
         crawling=verdict.unfinished,
         iterations=jnp.zeros_like(tried),
-        spent=Spent(so_far.spent.steps + state.iterations, tried + 1),
+        spent=SearchCounters(so_far.spent.steps + state.iterations, tried + 1),
     )
     return result, verdict.again
 
 
-def _finalize(prefer: str, context: Context, result: Result, record: None) -> Found:
+def _finalize(rank_by: str, context: Context, result: Result, record: None) -> Found:
     """The solution, its hinges turned towards the reference, and what the search ranks it by."""
     found = finalize(context, result, record)
     reference = context.starts.spread.reference
-    q = turned(context.prepared, found.solution.q, reference)
+    q = unwrap_to_reference(context.prepared, found.solution.q, reference)
     return Found(
         dataclasses.replace(found.solution, q=q),
         found.first_cost,
-        merit(prefer, context.prepared, q, found.solution.cost, reference),
+        merit(rank_by, context.prepared, q, found.solution.cost, reference),
     )

@@ -11,16 +11,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.problem.problem import Level
-from jaxik.solvers.nonlinear.formulation import Prepared, has_tolerances, met
+from jaxik.solvers.nonlinear.formulation import Formulation, has_tolerances, met
 from jaxik.solvers.nonlinear.levenberg_marquardt import State, gauss_newton, start_gauss_newton, unfinished
 from jaxik.solvers.options import SolveOptions
-from jaxik.solvers.search.starts import Starts, start_of
+from jaxik.solvers.search.starts import StartSet, start_of
 
 # Steps of all attempts together are bounded by their number, and those of each.
 UNBOUNDED = 2**31 - 1
 # A solution that polishing leaves rough, as a stretched elbow does, is kept while other attempts, up to this many in
 # all, look for one that is not: within 1e-5 m and rad are then 99.96 % of Gen3 targets not 99.4, for 0.2 steps each.
-SECOND_LOOKS = 8
+EXTRA_STARTS = 8
 # Where nothing at all can be evaluated at so many starts, something that was given is not finite.
 BLIND_STARTS = 16
 
@@ -54,8 +54,8 @@ class Verdict(NamedTuple):
 
 
 def start(
-    prepared: Prepared,
-    starts: Starts,
+    prepared: Formulation,
+    starts: StartSet,
     base: jax.Array,
     errors: Any,
     options: SolveOptions,
@@ -74,14 +74,16 @@ def start(
     return state._replace(iterations=jnp.minimum(number, 1))
 
 
-def step(prepared: Prepared, state: State, starts: Starts, options: SolveOptions, level: Level) -> State:
+def step(prepared: Formulation, state: State, starts: StartSet, options: SolveOptions, level: Level) -> State:
     """One step of an attempt, which ends where it crawls or takes too long."""
     moved = gauss_newton(prepared, state, dataclasses.replace(options, max_steps=UNBOUNDED), level)
     late = moved.iterations - moved.before >= starts.spread.steps
     return moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
 
 
-def judge(prepared: Prepared, starts: Starts, level: Level, best: Best, state: State, number: jax.Array) -> Verdict:
+def judge(
+    prepared: Formulation, starts: StartSet, level: Level, best: Best, state: State, number: jax.Array
+) -> Verdict:
     """What an attempt that has ended leads to, after the best of those before it."""
     # Without tolerances, what tells that it is there is that it settles, and that the tasks that have one meet it.
     there = state.crawling & (not has_tolerances(prepared.problem, level)) & met(prepared, state.errors, level)
@@ -90,6 +92,6 @@ def judge(prepared: Prepared, starts: Starts, level: Level, best: Best, state: S
     this = Best(state.q, state.cost, state.errors, state.met)
     better = found | (this.met & ~best.met) | ((this.met == best.met) & (this.cost < best.cost))
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), this, best)
-    bound = jnp.where(best.met, SECOND_LOOKS, jnp.where(jnp.isfinite(best.cost), UNBOUNDED, BLIND_STARTS))
+    bound = jnp.where(best.met, EXTRA_STARTS, jnp.where(jnp.isfinite(best.cost), UNBOUNDED, BLIND_STARTS))
     again = ~found & (number + 1 < jnp.minimum(bound, starts.spread.count))
     return Verdict(best, again, jnp.isfinite(best.cost) & ~(found & best.met))

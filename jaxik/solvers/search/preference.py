@@ -6,12 +6,12 @@ import jax.numpy as jnp
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.manifold import difference
 from jaxik.kinematics.topology import JointType
-from jaxik.numerics.linalg import arrange, with_rows
-from jaxik.solvers.nonlinear.formulation import Prepared
+from jaxik.numerics.linalg import set_rows, static_gather
+from jaxik.solvers.nonlinear.formulation import Formulation
 from jaxik.tasks.dependencies import dofs_read
 
 
-def turned(prepared: Prepared, q: jax.Array, reference: jax.Array) -> jax.Array:
+def unwrap_to_reference(prepared: Formulation, q: jax.Array, reference: jax.Array) -> jax.Array:
     """The configuration (nq,) with hinges moved by whole turns to be nearest to a reference, within the limits.
 
     Joints whose angle a task reads stay, and those of couplings: a turn is no small thing to them.
@@ -21,15 +21,15 @@ def turned(prepared: Prepared, q: jax.Array, reference: jax.Array) -> jax.Array:
     if not joints:
         return q
     places, indices = [joint.q_index for joint in joints], [robot.topology.joints.index(joint) for joint in joints]
-    at, wanted = arrange(q, places), arrange(reference, places)
-    lower, upper = arrange(robot.limit_lower, indices), arrange(robot.limit_upper, indices)
+    at, wanted = static_gather(q, places), static_gather(reference, places)
+    lower, upper = static_gather(robot.limit_lower, indices), static_gather(robot.limit_upper, indices)
     turns = jnp.clip(jnp.round((wanted - at) / turn), jnp.ceil((lower - at) / turn), jnp.floor((upper - at) / turn))
     # A joint without room for a whole turn stays exactly where it is.
     there = jnp.where(turns == 0, at, jnp.clip(at + turn * turns, lower, upper))
-    return with_rows(q, places, there)
+    return set_rows(q, places, there)
 
 
-def _free_to_turn(prepared: Prepared) -> list[int]:
+def _free_to_turn(prepared: Formulation) -> list[int]:
     problem, topology = prepared.problem, prepared.problem.robot.topology
 
     def read() -> set[int]:
@@ -47,16 +47,16 @@ def _free_to_turn(prepared: Prepared) -> list[int]:
     ]
 
 
-def merit(prefer: str, prepared: Prepared, q: jax.Array, cost: jax.Array, reference: jax.Array) -> jax.Array:
+def merit(rank_by: str, prepared: Formulation, q: jax.Array, cost: jax.Array, reference: jax.Array) -> jax.Array:
     """What is to be small (): of a solution (nq,) of some cost, by a preference of `SearchOptions`."""
     topology, robot = prepared.problem.robot.topology, prepared.robot
-    if prefer == "reference":
+    if rank_by == "reference":
         away = difference(topology, reference, q)
         return jnp.sum(away * away)
-    if prefer == "limits":
+    if rank_by == "limits":
         joints = [j for j in topology.scalar_joints if topology.joints[j].v_index in prepared.moving.own]
-        at = arrange(q, [topology.joints[j].q_index for j in joints])
-        lower, upper = arrange(robot.limit_lower, joints), arrange(robot.limit_upper, joints)
+        at = static_gather(q, [topology.joints[j].q_index for j in joints])
+        lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
         limited = jnp.isfinite(lower) & jnp.isfinite(upper) & (upper > lower)
         width = jnp.where(limited, upper - lower, 1)
         room = jnp.where(limited, jnp.minimum(at - lower, upper - at) / width, 0.5)

@@ -19,12 +19,12 @@ from jaxik.problem.problem import Problem, check_solvable, levels, without_veloc
 from jaxik.results.solution import Solution
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
-from jaxik.solvers.nonlinear.formulation import has_tolerances, held_by
+from jaxik.solvers.nonlinear.formulation import hard_constraints, has_tolerances
 from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.method import search_method
 from jaxik.solvers.search.selection import chosen, with_axis
-from jaxik.solvers.search.starts import Spread, draw_shifts
+from jaxik.solvers.search.starts import StartSampler, kronecker_offsets
 
 # Candidates for each solution that is asked for, where the first that comes is not good enough.
 CANDIDATES = 8
@@ -92,25 +92,25 @@ def _search(problem: Problem, key: jax.Array, starts: jax.Array, options: Search
     shape = batch_shape(*_named(problem, key, starts, options))
     problem, options = cast_problem(problem, starts.dtype), cast(options, starts.dtype)
     problem = with_hard_constraints(problem, jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype))
-    candidates = _candidates(problem, options)
-    place = jnp.arange(candidates, dtype=jnp.int32)
-    spread = Spread(
+    num_candidates = _candidates(problem, options)
+    place = jnp.arange(num_candidates, dtype=jnp.int32)
+    spread = StartSampler(
         own=starts,
         reference=options.reference,
         shift=_shifts(key, shape, problem.robot.topology),
         first=jnp.zeros((), jnp.int32),
-        stride=jnp.asarray(candidates, jnp.int32),
+        stride=jnp.asarray(num_candidates, jnp.int32),
         count=options.max_starts,
-        box=options.box,
-        steps=options.start_steps,
+        unlimited_range=options.unlimited_range,
+        steps=options.max_steps_per_start,
     )
-    arguments = problem, starts[..., 0, :], options.solve, spread
-    ranks = core_ranks(problem), 1, core_ranks(options.solve), core_ranks(spread)
-    method = search_method(len(levels(problem)), bool(held_by(problem)), options.prefer)
-    if candidates == 1:
+    arguments = problem, starts[..., 0, :], options.solve_options, spread
+    ranks = core_ranks(problem), 1, core_ranks(options.solve_options), core_ranks(spread)
+    method = search_method(len(levels(problem)), bool(hard_constraints(problem)), options.rank_by)
+    if num_candidates == 1:
         return run_differentiable(method, arguments, ranks, SOLUTION).solution
     *rest, spread = with_axis(arguments, ranks)
-    shared = jnp.maximum(-(-(spread.count - place) // candidates), 1)
+    shared = jnp.maximum(-(-(spread.count - place) // num_candidates), 1)
     spread = dataclasses.replace(spread, first=place, count=shared)
     return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION), options)
 
@@ -120,13 +120,13 @@ def _shifts(key: jax.Array, shape: tuple[int, ...], topology: Topology) -> jax.A
     keys = key
     if not key.ndim:
         keys = jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(math.prod(shape))).reshape(shape)
-    return draw_shifts(keys.reshape(-1), topology).reshape(*keys.shape, dimensions(topology))
+    return kronecker_offsets(keys.reshape(-1), topology).reshape(*keys.shape, dimensions(topology))
 
 
 def _candidates(problem: Problem, options: SearchOptions) -> int:
-    if options.candidates is not None:
-        return options.candidates
-    first_will_do = options.solutions == 1 and options.prefer == "cost"
+    if options.num_candidates is not None:
+        return options.num_candidates
+    first_will_do = options.solutions == 1 and options.rank_by == "cost"
     if first_will_do and has_tolerances(problem, levels(problem)[0]):
         return 1
     return CANDIDATES * options.solutions

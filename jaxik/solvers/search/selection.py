@@ -34,7 +34,7 @@ def chosen(found: Found, options: SearchOptions) -> Solution:
     if options.solutions == 1:
         best = _taken(solution, jnp.zeros_like(order[..., :1]), axis)
         return _with_effort(jax.tree.map(lambda x: jnp.squeeze(x, axis), best), found, ())
-    kept = _distinct(solution, options.separation)
+    kept = _distinct(solution, options.min_separation)
     status = jnp.where(kept | ~solution.converged, solution.status, Status.STALLED)
     solution = dataclasses.replace(solution, status=status)
     first = jnp.argsort(~kept, axis=-1, stable=True)[..., : options.solutions]
@@ -56,16 +56,16 @@ def _with_effort(solution: Solution, found: Found, slots: tuple[int, ...]) -> So
         return jnp.broadcast_to(whole[..., None], (*whole.shape, *slots)) if slots else whole
 
     of = found.solution
-    return dataclasses.replace(solution, iterations=total(of.iterations), starts=total(of.starts))
+    return dataclasses.replace(solution, iterations=total(of.iterations), num_starts=total(of.num_starts))
 
 
-def _distinct(solution: Solution, separation: jax.Array) -> jax.Array:
+def _distinct(solution: Solution, min_separation: jax.Array) -> jax.Array:
     """Which of the solutions (*batch, n) that converged differ from all before them that do."""
     q, solved = solution.q, solution.converged
-    separation = jnp.expand_dims(separation, -1) if jnp.ndim(separation) else separation
+    min_separation = jnp.expand_dims(min_separation, -1) if jnp.ndim(min_separation) else min_separation
 
     def judge(kept: jax.Array, i: jax.Array) -> tuple[jax.Array, None]:
-        close = _apart(solution.topology, jnp.take(q, i, axis=-2)[..., None, :], q) <= separation
+        close = _apart(solution.topology, jnp.take(q, i, axis=-2)[..., None, :], q) <= min_separation
         new = jnp.take(solved, i, axis=-1) & ~jnp.any(kept & close, axis=-1)
         return kept | (new[..., None] & (jnp.arange(q.shape[-2]) == i)), None
 

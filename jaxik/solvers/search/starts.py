@@ -12,16 +12,16 @@ from jaxik.core.pytree import leaf, pytree
 from jaxik.kinematics.reduced import movable
 from jaxik.kinematics.sampling import dimensions, spread
 from jaxik.kinematics.topology import JointType, Topology
-from jaxik.numerics.linalg import arrange
+from jaxik.numerics.linalg import static_gather
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import Prepared, placed
+from jaxik.solvers.nonlinear.formulation import Formulation, project_start
 
 # Of the 32 bits of a share so many are used: as many as a float32 holds, so that both precisions start alike.
 BITS = 24
 
 
 @pytree
-class Spread:
+class StartSampler:
     """What a search varies from element to element, and candidate to candidate.
 
     Attributes:
@@ -29,7 +29,7 @@ class Spread:
       reference (nq,): hinges that make several turns start within half a turn of it; what has no limits, around it.
       shift (d,): uint32, the place in the unit cube from which the sequence sets out, in units of 2^-32.
       first, stride, count (): int32; of all starts of the element it takes `count`, every `stride`-th from `first` on.
-      box (): how far from the reference slides and free joints without limits start [m].
+      unlimited_range (): how far from the reference slides and free joints without limits start [m].
       steps (): at most so many for each attempt.
     """
 
@@ -39,43 +39,43 @@ class Spread:
     first: jax.Array = leaf(0)
     stride: jax.Array = leaf(0)
     count: jax.Array = leaf(0)
-    box: jax.Array = leaf(0)
+    unlimited_range: jax.Array = leaf(0)
     steps: jax.Array = leaf(0)
 
 
-class Starts(NamedTuple):
+class StartSet(NamedTuple):
     """The starts of one element, and `window`: the robot with the limits between which they are drawn."""
 
-    spread: Spread
+    spread: StartSampler
     window: Robot
 
 
-def starts_of(prepared: Prepared, spread: Spread) -> Starts:
+def starts_of(prepared: Formulation, spread: StartSampler) -> StartSet:
     """The starts of an element, with the limits that hold in its problem."""
     robot = prepared.problem.robot
     count = len(robot.topology.joints)
     reference = jnp.where(jnp.isfinite(spread.reference), spread.reference, robot.q_home)
     spread = dataclasses.replace(spread, reference=reference)
     limits = prepared.robot.limit_lower[:count], prepared.robot.limit_upper[:count]
-    lower, upper = _near(robot.topology, spread.reference, *limits, spread.box)
-    return Starts(spread, dataclasses.replace(robot, limit_lower=lower, limit_upper=upper))
+    lower, upper = _near(robot.topology, spread.reference, *limits, spread.unlimited_range)
+    return StartSet(spread, dataclasses.replace(robot, limit_lower=lower, limit_upper=upper))
 
 
 def _near(
-    topology: Topology, reference: jax.Array, lower: jax.Array, upper: jax.Array, box: jax.Array
+    topology: Topology, reference: jax.Array, lower: jax.Array, upper: jax.Array, unlimited_range: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Limits (njoint,) around a reference: a hinge reaches every pose within one turn, however many it makes."""
     hinge = jnp.asarray([joint.type is JointType.HINGE for joint in topology.joints], bool)
     slide = jnp.asarray([joint.type is JointType.SLIDE for joint in topology.joints], bool)
-    middle = arrange(reference, [joint.q_index for joint in topology.joints])
-    reach = jnp.where(hinge, jnp.pi, box).astype(lower.dtype)
+    middle = static_gather(reference, [joint.q_index for joint in topology.joints])
+    reach = jnp.where(hinge, jnp.pi, unlimited_range).astype(lower.dtype)
     low = jnp.maximum(lower, jnp.minimum(middle - reach, upper - 2 * reach))
     high = jnp.minimum(upper, jnp.maximum(middle + reach, lower + 2 * reach))
     drawn_in = hinge | (slide & ~(jnp.isfinite(lower) & jnp.isfinite(upper)))
     return jnp.where(drawn_in, low, lower), jnp.where(drawn_in, high, upper)
 
 
-def start_of(prepared: Prepared, starts: Starts, base: jax.Array, turn: jax.Array) -> jax.Array:
+def start_of(prepared: Formulation, starts: StartSet, base: jax.Array, turn: jax.Array) -> jax.Array:
     """The configuration (nq,) at which the attempt `turn` (), from 0 on, starts.
 
     Args:
@@ -84,16 +84,16 @@ def start_of(prepared: Prepared, starts: Starts, base: jax.Array, turn: jax.Arra
     given = starts.spread
     index, count = given.first + given.stride * turn, given.own.shape[0]
     own = given.own[jnp.minimum(index, count - 1)]
-    drawn = spread(starts.window, _shares(given.shift, index - count), given.box)
+    drawn = spread(starts.window, _unit_samples(given.shift, index - count), given.unlimited_range)
     for j in prepared.problem.robot.topology.free_joints:
         place = prepared.problem.robot.topology.joints[j].q_index
         drawn = drawn.at[place : place + 3].add(given.reference[place : place + 3])
     base = base[: own.shape[0]]
     own = jnp.where(jnp.isfinite(own), own, base)
-    return placed(prepared, jnp.where(_moving(prepared), jnp.where(index < count, own, drawn), base))
+    return project_start(prepared, jnp.where(_moving(prepared), jnp.where(index < count, own, drawn), base))
 
 
-def _shares(shift: jax.Array, index: jax.Array) -> jax.Array:
+def _unit_samples(shift: jax.Array, index: jax.Array) -> jax.Array:
     """Point `index` of a Kronecker sequence in the unit cube (d,)."""
     place = shift + index.astype(jnp.uint32) * jnp.asarray(_rates(shift.shape[0]))
     return (place >> (32 - BITS)).astype(jnp.float32) * 2.0**-BITS
@@ -106,13 +106,13 @@ def _rates(count: int) -> np.ndarray:
     return np.asarray(roots, np.uint32)
 
 
-def _moving(prepared: Prepared) -> jax.Array:
+def _moving(prepared: Formulation) -> jax.Array:
     """Which entries of a configuration (nq,) a search chooses."""
     robot = prepared.problem.robot
     moving = jnp.asarray([dof in prepared.moving.own for dof in range(robot.nv)], bool)
     if prepared.problem.dof_mask is not None:
         moving = moving & movable(robot.topology, prepared.problem.dof_mask)
-    return arrange(moving, _dofs(robot.topology))
+    return static_gather(moving, _dofs(robot.topology))
 
 
 def _dofs(topology: Topology) -> list[int]:
@@ -127,6 +127,6 @@ def _dofs(topology: Topology) -> list[int]:
     return dofs
 
 
-def draw_shifts(keys: jax.Array, topology: Topology) -> jax.Array:
+def kronecker_offsets(keys: jax.Array, topology: Topology) -> jax.Array:
     """A shift (n, d) for each of n keys."""
     return jax.vmap(lambda key: jax.random.bits(key, (dimensions(topology),), jnp.uint32))(keys)
