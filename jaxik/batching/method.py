@@ -22,7 +22,7 @@ class Phase(NamedTuple):
     """An iterative method, written for one element.
 
     Attributes:
-      wants: result so far -> bool: whether the element goes through this phase.
+      wants: result so far -> bool: whether the element goes through this phase; None: every element does.
       init: context, result before the phase, number of the attempt -> state, which has not ended. Cheap: a step may be
         the first to evaluate anything.
       step: context, state -> state.
@@ -35,7 +35,7 @@ class Phase(NamedTuple):
       width: lanes side by side. A phase that few elements go through wants few: it ends with its slowest element.
     """
 
-    wants: Callable[[Any], jax.Array]
+    wants: Callable[[Any], jax.Array] | None
     init: Callable[[Any, Any, jax.Array], Any]
     step: Callable[[Any, Any], Any]
     ended: Callable[[Any], jax.Array]
@@ -95,7 +95,10 @@ def iterate(method: Method, *arguments: Any) -> Any:
         def work(found: Any, phase: Phase = phase) -> Any:
             return _attempts(phase, context, *found)
 
-        result, record = lax.cond(phase.wants(result), work, lambda found: found, (result, record))
+        if phase.wants is None:
+            result, record = work((result, record))
+        else:
+            result, record = lax.cond(phase.wants(result), work, lambda found: found, (result, record))
     return method.answer(context, result, record)
 
 

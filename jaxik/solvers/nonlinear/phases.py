@@ -126,12 +126,7 @@ def aimed(constrained: bool, levels: tuple[Level, ...]) -> Level:
     return (*levels[0], *levels[1]) if constrained else levels[0]
 
 
-def unseen(result: Result) -> jax.Array:
-    """Whether nothing of an element has been evaluated."""
-    return (result.iterations == 0) & jnp.isinf(result.cost)
-
-
-def _gauss_newton(wants: Callable[[Result], jax.Array], names: Callable[..., Level], spare: int = 0) -> Phase:
+def _gauss_newton(wants: Callable[[Result], jax.Array] | None, names: Callable[..., Level], spare: int = 0) -> Phase:
     """Gauss-Newton steps on the rows of `names`; `spare` of the element's steps are left for later phases."""
 
     def init(context: Context, result: Result, _: jax.Array) -> levenberg_marquardt.State:
@@ -205,7 +200,7 @@ def _lower(level: int, constrained: bool) -> Phase:
 
 def phases(level_count: int, constrained: bool, first: Phase | None = None) -> tuple[Phase, ...]:
     """The highest level, and then each in what those above leave free; `first` in place of the first phase."""
-    aim = _gauss_newton(unseen, functools.partial(aimed, constrained), RESERVED_STEPS if constrained else 0)
+    aim = _gauss_newton(None, functools.partial(aimed, constrained), RESERVED_STEPS if constrained else 0)
     meet = _gauss_newton(lambda result: jnp.isfinite(result.cost), lambda levels: levels[0])
     highest = (first or aim, meet, _newton()) if constrained else (first or aim, _newton())
     return (*highest, *(_lower(level, constrained) for level in range(1, level_count)))

@@ -19,7 +19,6 @@ from jaxik.solvers.nonlinear.phases import (
     of_state,
     phases,
     start,
-    unseen,
 )
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search import multistart
@@ -52,7 +51,7 @@ def _attempts(names: functools.partial[Level]) -> Phase:
         return multistart.step(context.prepared, state, context.starts, context.options, names(context.prepared.levels))
 
     return Phase(
-        wants=unseen,
+        wants=None,
         init=init,
         step=step,
         ended=lambda state: state.ended,
