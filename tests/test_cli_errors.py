@@ -161,7 +161,7 @@ WRONG: list[tuple[Any, str]] = [
     ({"search": 3}, "c.yaml: search: is a mapping (key: value), not 3"),
     (
         {"search": {"starts": 3}},
-        "c.yaml: search: unknown key 'starts'; did you mean 'max_starts' or 'max_steps_per_start'?",
+        "c.yaml: search: unknown key 'starts'; did you mean 'max_starts'?",
     ),
     ({"search": {"max_starts": 0}}, "c.yaml: search.max_starts: is a whole number from 1 on, not 0"),
     ({"search": {"rank_by": "best"}}, "c.yaml: search.rank_by: is one of cost, reference, limits, not 'best'"),

@@ -44,7 +44,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "joints by number": (lambda: VelocityLimit({3: 1.0}), "max_velocity is a dict from joint name to limit, not {3"),
     "a word as a velocity": (lambda: VelocityLimit("fast"), "max_velocity is a number or an array of numbers"),
     "no acceleration": (lambda: AccelerationLimit(0.0), "max_acceleration is above zero, not"),
-    "neither half of a free joint": (FreeJointVelocityLimit, "linear and angular are both None: give one"),
+    "neither half of a free joint": (
+        FreeJointVelocityLimit,
+        "max_linear_velocity and max_angular_velocity are both None: give one",
+    ),
     "an array as a joint": (
         lambda: FreeJointVelocityLimit([0.1, 0.1, 0.1]),  # type: ignore[arg-type]
         "joint is the name of a free joint, or None for the only one",

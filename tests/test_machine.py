@@ -15,7 +15,7 @@ import os, sys
 import jax, numpy as np, jaxik
 cores = jaxik.use_all_cores()
 assert cores == len(os.sched_getaffinity(0)) == len(jax.devices()), jax.devices()
-kept = jaxik.keep_compiled(sys.argv[1])
+kept = jaxik.enable_compilation_cache(sys.argv[1])
 robot = jaxik.load_robot('''{PLANAR}''')
 q = robot.sample(jax.random.key(0), (128 * cores + 1,))
 target = robot.frame_pose(q, robot.frame("tip")).translation()
@@ -36,7 +36,6 @@ assert any(kept.iterdir())
 """
 
 
-@pytest.mark.slow
 def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path) -> None:
     done = run_program(SHARED, str(tmp_path / "kept"))
     assert done.returncode == 0, done.stderr

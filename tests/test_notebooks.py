@@ -54,7 +54,6 @@ def run(notebook: Notebook, name: str) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_cells_of_a_notebook_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -127,7 +126,7 @@ def test_what_the_page_says_that_we_have_exists() -> None:
     for name, given in re.findall(r"`jaxik\.(\w+)\(([^`]*)\)`", text):
         accepted = inspect.signature(getattr(jaxik, name)).parameters
         assert set(re.findall(r"(\w+)=", given)) <= set(accepted), name
-    assert {"H", "c", "lower", "upper", "G", "h", "A", "b", "wanted", "inequalities"} <= set(
+    assert {"H", "c", "lower", "upper", "G", "h", "A", "b", "weighted_rows", "inequalities"} <= set(
         dir(Linearization) + list(Linearization.__dataclass_fields__)
     )
 

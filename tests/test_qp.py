@@ -122,7 +122,7 @@ REFUSED = [
     (dict(H=EYE, c=np.ones(3), warm_start=[1, 2, 3]), "warm_start is an ActiveSet"),
     (
         dict(H=EYE, c=np.ones(3), warm_start=jaxik.ActiveSet(np.zeros(3, int), np.zeros(2, bool))),
-        "start.rows .* m = 0",
+        "warm_start.rows .* m = 0",
     ),
 ]
 

@@ -52,7 +52,7 @@ LEAVES = {
     "joint_anchor": "jnt_pos",
     "joint_axis": "jnt_axis",
     "site_position": "site_pos",
-    "q_reference": "qpos0",
+    "qpos0": "qpos0",
 }
 
 
@@ -297,6 +297,7 @@ def test_a_batch_of_mounts_is_a_batch_of_robots() -> None:
     np.testing.assert_allclose(got.as_matrix(), (mounts @ arm().frame_pose(q, "tip")).as_matrix(), atol=1e-14)
 
 
+@pytest.mark.filterwarnings("ignore:.*it has no joints")
 def test_a_robot_of_mocap_bodies_alone_can_be_mounted() -> None:
     targets = load_robot('<mujoco><worldbody><body name="a" mocap="true" pos="1 0 0"/></worldbody></mujoco>')
     np.testing.assert_array_equal(targets.with_base(POSE).forward(targets.q_home).translation(), [[0, 0, 0], [1, 0, 0]])

@@ -139,7 +139,7 @@ def ratios(section: Section, key: str, source: Source) -> np.ndarray:
 def joint_factors(section: Section, source: Source) -> list[float]:
     """The units of the terms of a sum over `joints`."""
     factors, names = rate_factors(source.robot, source.units), joints(section, "joints", source)
-    return [factors[dof] for name in names for dof in source.robot.v_indices(name)]
+    return [float(factors[dof]) for name in names for dof in source.robot.v_indices(name)]
 
 
 def of_joints(section: Section, key: str, source: Source) -> float:

@@ -31,7 +31,7 @@ class RobotModel:
         angle; a free joint has none.
       velocity_limit (nv,) [rad/s or m/s]: infinite where none is known.
       armature (nv,) [kg m^2 or kg]: inertia of the motors, added to the diagonal of the mass matrix.
-      q_reference (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
+      qpos0 (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
       q_home (nq,): the keyframe "home", else `qpos0` moved inside the limits.
       keyframes (nkey, nq): named configurations of the model.
       site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
@@ -111,13 +111,13 @@ class RobotModel:
             raise JaxikError(f"a frame is given by its name or as a Frame, not {name!r}")
         return self.topology.frame(name, kind)
 
-    def q_indices(self, joint: str) -> tuple[int, ...]:
-        """Where the coordinates of a joint stand in a configuration: 1, 4 (ball) or 7 (free) of them."""
-        return self.topology.joints[self.topology.joint_index(joint)].q_indices
+    def q_indices(self, joint: str) -> np.ndarray:
+        """Where the coordinates of a joint stand in a configuration: 1, 4 (ball) or 7 (free); `q[..., indices]`."""
+        return np.array(self.topology.joints[self.topology.joint_index(joint)].q_indices)
 
-    def v_indices(self, joint: str) -> tuple[int, ...]:
-        """Where the degrees of freedom of a joint stand in a tangent: 1, 3 (ball) or 6 (free) of them."""
-        return self.topology.joints[self.topology.joint_index(joint)].v_indices
+    def v_indices(self, joint: str) -> np.ndarray:
+        """Where the degrees of freedom of a joint stand in a tangent: 1, 3 (ball) or 6 (free); `v[..., indices]`."""
+        return np.array(self.topology.joints[self.topology.joint_index(joint)].v_indices)
 
     def keyframe(self, name: str) -> jax.Array:
         """The model's named configuration (nq,)."""

@@ -60,11 +60,11 @@ def qp(
     options = QPOptions() if options is None else options
     if not isinstance(options, QPOptions):
         raise JaxikError(f"options is a jaxik.QPOptions, not {type(options).__name__}")
-    arguments = {"program": program._asdict(), "start": warm_start, "options": options}
+    arguments = {"program": program._asdict(), "warm_start": warm_start, "options": options}
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(
         arguments,
-        {"program": _ranks(program)._asdict(), "start": _start_ranks(warm_start), "options": core_ranks(options)},
+        {"program": _ranks(program)._asdict(), "warm_start": _start_ranks(warm_start), "options": core_ranks(options)},
     )
     return _qp(program, warm_start, options)
 
@@ -152,11 +152,14 @@ def _start(warm_start: Any, program: Program) -> ActiveSet:
     if not isinstance(warm_start, ActiveSet):
         raise JaxikError(f"warm_start is an ActiveSet, such as `active` of a solution; not {type(warm_start).__name__}")
     rows = 0 if program.G is None else program.G.shape[-2]
-    sides = _shaped("start.bounds", _array("start.bounds", warm_start.bounds, "(*batch, n)"), program.c.shape[-1], "n")
+    sides = _shaped(
+        "warm_start.bounds", _array("warm_start.bounds", warm_start.bounds, "(*batch, n)"), program.c.shape[-1], "n"
+    )
     held = jnp.asarray(warm_start.rows)
     if held.shape[-1:] != (rows,) or held.dtype != bool:
         raise JaxikError(
-            f"start.rows is an array (*batch, m) of bool with m = {rows} rows, not {held.dtype} of shape {held.shape}: "
+            f"warm_start.rows is an array (*batch, m) of bool with m = {rows} rows, not {held.dtype} of shape "
+            f"{held.shape}: "
             "a start comes from a program with as many rows"
         )
     return ActiveSet(jnp.sign(sides).astype(jnp.int32), held)

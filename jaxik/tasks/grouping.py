@@ -78,7 +78,7 @@ def _seats(task: Task) -> tuple[str, ...]:
 def _seated(task: Task) -> Task | None:
     """The task with numbered seats in the place of its frames; None where its type does not say that it allows that."""
     # Of the type itself: one derived from it may do more with a frame.
-    if not vars(type(task)).get("frames_are_data", False):
+    if not vars(type(task)).get("frames_batchable", False):
         return None
     seats = _seats(task)
     seated = copy.copy(task)

@@ -151,7 +151,7 @@ def test_a_warm_start_changes_nothing_but_the_time() -> None:
             at = {**rest, "target": target}
             one = stepped({**at, "q": cold})
             two = step(
-                problem(at), warm, at["dt"], damping=at["damping"], previous_velocity=at["previous"], start=active
+                problem(at), warm, at["dt"], damping=at["damping"], previous_velocity=at["previous"], warm_start=active
             )
             return (one.q, two.q, two.qp.active), (one, two)
 

@@ -166,7 +166,7 @@ def test_a_single_solution_two_levels_and_many_elements_are_drawn() -> None:
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     for solution, path, elements, said in (
-        (found(trace=False), None, None, r"SolveOptions\(trace=True\)"),
+        (found(trace=False), None, None, r"SolveOptions\(record_trace=True\)"),
         (found(), tmp_path / "t.txt", None, r"t\.txt: ends in .*\.png.*, not \.txt"),
         (found(), tmp_path / "none" / "t.png", None, "there is no folder"),
         (found(), None, 7, r"an index into the batch \(5,\), not 7"),

@@ -40,7 +40,7 @@ LEAVES = {
     "limit_upper": Leaf("rad or m", ("joints",)),
     "velocity_limit": Leaf("rad/s or m/s", ("nv",)),
     "armature": Leaf("kg m^2 or kg", ("nv",)),
-    "q_reference": Leaf("see q_unit", ("nq",)),
+    "qpos0": Leaf("see q_unit", ("nq",)),
     "q_home": Leaf("see q_unit", ("nq",)),
     "keyframes": Leaf("see q_unit", ("keyframes", "nq")),
     "site_position": Leaf("m", ("sites", 3)),

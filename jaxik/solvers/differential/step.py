@@ -101,7 +101,7 @@ def _ranks(given: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _named(given: tuple[Any, ...]) -> dict[str, Any]:
-    return dict(zip(("problem", "q", "motion", "damping", "start", "options"), given, strict=True))
+    return dict(zip(("problem", "q", "motion", "damping", "warm_start", "options"), given, strict=True))
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -37,7 +37,7 @@ def with_slack(robot: Robot, count: int) -> Robot:
         **longer("limit_upper", jnp.inf),
         **longer("velocity_limit", jnp.inf),
         **longer("armature", 0.0),
-        **longer("q_reference", 0.0),
+        **longer("qpos0", 0.0),
         **longer("q_home", 0.0),
         **longer("keyframes", 0.0, 2),
     )
