@@ -11,11 +11,10 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
-from jaxik.numerics.lie import Transform
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
-from jaxik.tasks.pose import POSE_UNITS, pose_tolerances, pose_weights, seen_from, set_pose_fields
+from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_tolerances, pose_weights, seen_from, set_pose_fields
 from jaxik.tasks.pose_curvature import pose_curvature
 
 AXES = ("frame", "target", "world")
@@ -80,14 +79,14 @@ class FrameTask(Task):
 
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
-            twist = lie.log_pose(seen_from(kin.transform(self.frame), Transform.from_se3(self.target)))
+            twist = lie.log_pose(seen_from(kin.transform(self.frame), goal_of(self)))
             return {"position": twist[:3], "orientation": twist[3:]}
         return self.report(robot, kin)
 
     def report(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         """Position (3,) [m], a Euclidean difference, and orientation (3,) [rad], a rotation vector, in the axes."""
         pose = kin.transform(self.frame)
-        seen = seen_from(pose, Transform.from_se3(self.target))
+        seen = seen_from(pose, goal_of(self))
         out = {}
         if self.position_cost is not None:
             out["position"] = {
@@ -121,7 +120,7 @@ class FrameTask(Task):
     def _slopes(self, kin: Kinematics) -> dict[str, tuple[jax.Array | None, jax.Array]]:
         """Derivatives (3, 3) of the rows along the frame's linear velocity, None where zero, and angular velocity."""
         pose = kin.transform(self.frame)
-        seen = seen_from(pose, Transform.from_se3(self.target))
+        seen = seen_from(pose, goal_of(self))
         back = pose.rotation.T
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
             _, a, b = lie.log_pose_derivative(seen)
@@ -148,7 +147,7 @@ class FrameTask(Task):
         if self.axes != "frame":
             return super().weighted_hessian(robot, kin, multipliers)
         pose = kin.transform(self.frame)
-        seen = seen_from(pose, Transform.from_se3(self.target))
+        seen = seen_from(pose, goal_of(self))
         w, *coefficients = lie.log_with_coefficients(seen.rotation)
         none = jnp.zeros(3, kin.q.dtype)
         # In world axes, as the motion is: vectors turn at less cost than the stiffness.

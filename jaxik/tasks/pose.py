@@ -9,7 +9,7 @@ import jaxlie
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import set_fields
-from jaxik.numerics.lie import Transform
+from jaxik.numerics.lie import MINIMUM_NORM, Transform, quaternion_to_matrix
 from jaxik.tasks import arguments
 
 POSE_UNITS = {"position": "m", "orientation": "rad"}
@@ -45,6 +45,13 @@ def set_pose_fields(task: PoseTask) -> None:
         orientation_tolerance=validation.number("orientation_tolerance", task.orientation_tolerance),
         mask=arguments.mask(task.mask),
     )
+
+
+def goal_of(task: PoseTask) -> Transform:
+    """The target; a zero quaternion, such as a padded row of data has, is no rotation and becomes NaN."""
+    quaternion, position = task.target.wxyz_xyz[:4], task.target.wxyz_xyz[4:]
+    nowhere = jnp.sum(quaternion * quaternion) < MINIMUM_NORM * MINIMUM_NORM
+    return Transform(quaternion_to_matrix(jnp.where(nowhere, jnp.nan, quaternion)), position)
 
 
 def pose_weights(task: PoseTask) -> dict[str, jax.Array]:

@@ -15,7 +15,7 @@ from jaxik.numerics.lie import Transform
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
-from jaxik.tasks.pose import POSE_UNITS, pose_tolerances, pose_weights, seen_from, set_pose_fields
+from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_tolerances, pose_weights, seen_from, set_pose_fields
 from jaxik.tasks.pose_curvature import pose_curvature
 
 
@@ -79,7 +79,7 @@ class RelativeFrameTask(Task):
 
     def _goal(self, kin: Kinematics) -> Transform:
         """The target, seen from the frame."""
-        goal = kin.transform(self.root) @ Transform.from_se3(self.target)
+        goal = kin.transform(self.root) @ goal_of(self)
         return seen_from(kin.transform(self.frame), goal)
 
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
