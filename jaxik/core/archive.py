@@ -38,11 +38,14 @@ _UNREADABLE = (
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that becomes `path` at the end, if nothing failed; until then `path` stays as it is.
 
+    A path without an ending gets ".npz".
+
     Raises:
       JaxikError: if it cannot be written, before anything is.
     """
+    path = path if path.suffix else path.with_suffix(".npz")
     if path.suffix != ".npz":
-        raise JaxikError(f"output {path}: is an .npz file, not {path.suffix or 'one without an ending'}")
+        raise JaxikError(f"output {path}: is an .npz file, not {path.suffix}")
     if path.is_dir():
         raise JaxikError(f"output {path}: is a folder")
     target = Path(os.path.realpath(path))  # a link stays one

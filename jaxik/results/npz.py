@@ -55,7 +55,7 @@ def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
     Nothing is pickled, batch axes and dtypes stay. A file that is there is replaced when the new one is complete.
 
     Args:
-      path: of the file, ending in ".npz".
+      path: of the file, ending in ".npz", which is added where there is no ending.
       thing: a `Solution` or a `Robot`.
 
     Raises:

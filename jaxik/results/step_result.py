@@ -22,7 +22,7 @@ class StepResult(Outcome):
       status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
         their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
         NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
-      residuals: task, and constraint, to what it reports at the configuration that the step was taken from.
+      residuals: task, and constraint, to what it reports before the step, at the configuration it was taken from.
       limit_margins: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and
         from "rows" (*batch, k) of limits.
       qp: the quadratic program of the highest priority; `step(..., warm_start=result.qp.active)` starts from it.

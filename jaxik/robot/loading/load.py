@@ -155,6 +155,8 @@ def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
     notes = []
     topology = robot.topology
     mocap = set(topology.mocap_bodies)
+    if not topology.joints:
+        notes.append("it has no joints: nothing moves")
     pulled = [e.label for e in topology.closures if mocap & set(e.bodies)]
     if pulled:
         notes.append(f"equality constraints with a mocap body are no constraints here: {', '.join(pulled)}")

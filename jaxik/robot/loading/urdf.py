@@ -41,7 +41,7 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
 
     A planar joint `j` becomes the joints `j_TX`, `j_TY`, `j_RZ`, without limits (URDF defines none for it). A floating
     joint becomes a free joint where its parent is the root link, else the joints `j_TX`, `j_TY`, `j_TZ` and the ball
-    joint `j_R`. A mimic joint becomes a joint equality.
+    joint `j_R`. A mimic joint becomes a joint equality; where it names no joint, it is dropped.
 
     Args:
         text: the XML.
@@ -65,12 +65,7 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
                 f"URDF knows {', '.join(_JOINT_TYPES)}"
             )
 
-    names = {joint.get("name") for joint in joints}
-    for joint in joints:
-        mimic = joint.find("mimic")
-        if mimic is not None and mimic.get("joint") not in names:
-            raise LoadError(f"{where}: joint {joint.get('name')!r} mimics {mimic.get('joint')!r}, which is no joint")
-    dropped = _resolve_meshes(root, folder)
+    dropped = _resolve_meshes(root, folder) + _drop_mimics_of_nothing(joints)
     try:
         locked, unlimited, crossed = _rewrite_limits(joints)
         velocity_limits = {name: value for joint in joints for name, value in _velocity_limits(joint).items()}
@@ -89,6 +84,17 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
     for name, child in inner_floats:
         _add_floating(spec.body(child), name)
     return Urdf(spec, velocity_limits, locked, dropped)
+
+
+def _drop_mimics_of_nothing(joints: list[ET.Element]) -> tuple[str, ...]:
+    """Leave joints free whose <mimic> names a joint that does not exist."""
+    names, lost = {joint.get("name") for joint in joints}, []
+    for joint in joints:
+        mimic = joint.find("mimic")
+        if mimic is not None and mimic.get("joint") not in names:
+            joint.remove(mimic)
+            lost.append(f"{joint.get('name')} (of {mimic.get('joint')})")
+    return (f"mimics of joints that do not exist, by joints: {summarise(lost)}",) if lost else ()
 
 
 def _resolve_meshes(root: ET.Element, folder: Path) -> tuple[str, ...]:
