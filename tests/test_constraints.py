@@ -13,6 +13,7 @@ import mujoco
 import numpy as np
 import pytest
 from scipy.optimize import nnls
+from tables import exhaustive
 
 import jaxik
 from jaxik.robot.robot import Robot
@@ -218,7 +219,7 @@ def test_a_task_as_constraint_holds_whatever_its_cost_and_the_posture_gives_way(
     assert solved._cache_size() == 1
 
 
-@pytest.mark.slow
+@exhaustive
 def test_elements_alone_are_solved_as_in_a_batch() -> None:
     robot, tip = four_bar(), four_bar().frame("tip")
     starts = np.random.default_rng(2).uniform(-0.5, 0.5, (3, robot.nq))

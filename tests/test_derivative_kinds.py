@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from derivatives import PLANAR, places, planar
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -180,7 +181,7 @@ def test_what_all_elements_share_and_is_no_number_leaves_none_of_them_a_derivati
     jax.tree.map(lambda slope: np.testing.assert_array_equal(slope, 0), slopes)
 
 
-@pytest.mark.slow
+@exhaustive
 @pytest.mark.parametrize("verb", ["solve", "step"])
 def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(verb: str) -> None:
     aim = jnp.asarray([[1.2, 0.3, 0], [0.9, 0.9, 0], [jnp.nan, 0.3, 0]])

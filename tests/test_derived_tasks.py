@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tables import mostly_exhaustive
 from task_table import TASKS, WITHOUT_DEFAULT, robot_of
 from test_task_table import QUICK
 
@@ -32,8 +33,7 @@ def bent(task: Task) -> Task:
     return jaxik.pytree(Bent)(**vars(task))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ball", "free"])
+@pytest.mark.parametrize("name", mostly_exhaustive(["hinge", "ball", "free"], ["hinge"]))
 def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(name: str) -> None:
     robot = robot_of(name)
     q, there = np.asarray(robot.sample(jax.random.key(5), (2,)))

@@ -8,7 +8,6 @@ from fresh import run
 FOLDER = Path(__file__).parent / "exact"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("module", sorted(path.name for path in FOLDER.glob("test_*.py")))
 def test_programs_that_users_run(module: str) -> None:
     done = run("-m", "pytest", "-n0", "-q", str(FOLDER / module), JAXIK_TEST_EXACT="1")

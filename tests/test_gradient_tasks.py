@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import own_tasks
 import pytest
 from derivatives import Case, check_solve, check_step, linkage, near, off_limits
+from tables import mostly_exhaustive
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -26,8 +27,6 @@ from jaxik import (
     RollingTask,
     VelocityLimit,
 )
-
-pytestmark = pytest.mark.slow
 
 COUNT = 3
 
@@ -136,7 +135,7 @@ STEPPED: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", STEPPED)
+@pytest.mark.parametrize("name", mostly_exhaustive(STEPPED, ["a loop as a task"]))
 def test_derivatives_of_a_step_are_those_of_stepping_again(name: str) -> None:
     def stepped(arguments: dict[str, Any]) -> jaxik.StepResult:
         rest = dict(arguments)

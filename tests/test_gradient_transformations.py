@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from derivatives import VERBS, configuration, loss, places
 from fresh import run_program
+from tables import mostly_exhaustive
 
 from jaxik import JaxikError
 
@@ -33,8 +34,7 @@ np.testing.assert_allclose(shared, alone(aim, rest), rtol=1e-9)
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", mostly_exhaustive(VERBS, ["solve", "step"]))
 def test_gradients_are_the_same_under_every_transformation(verb: str) -> None:
     aim, rest = places()
     count = len(aim)
@@ -84,8 +84,7 @@ def test_the_iteration_is_not_differentiated(verb: str) -> None:
     assert loops(jax.make_jaxpr(jax.value_and_grad(of))(aim, rest).jaxpr) == there > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", mostly_exhaustive(VERBS, ["step"]))
 def test_gradients_are_shared_out_in_a_shard_map(verb: str) -> None:
     """Over two devices, which a process has from its start."""
     done = run_program(SHARED, str(Path(__file__).parent), verb)

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from derivatives import MODES, PLANAR, configuration, loss, places, planar
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import DerivativeStatus, JaxikError, Problem, SearchOptions, SolveOptions
@@ -92,8 +93,7 @@ def test_a_program_that_is_not_finite_has_no_derivative() -> None:
     np.testing.assert_allclose(slope, [[-1, -1], [0, 0]], atol=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("candidates", [1, 2])
+@pytest.mark.parametrize("num_candidates", mostly_exhaustive([1, 2], [1]))
 def test_a_search_has_the_derivative_of_what_it_found(num_candidates: int) -> None:
     aim, rest = places()
     key, options = jax.random.key(0), SearchOptions(max_starts=8, num_candidates=num_candidates)

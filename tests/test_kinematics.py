@@ -372,11 +372,9 @@ def test_derivatives_agree_with_central_differences() -> None:
 def test_the_worlds_own_pose_has_no_say(name: str) -> None:
     """The identity stands in its row, and for bodies that are not there: a gradient must not move it."""
     robot = load_robot(name)
-    frames = robot.topology.body_names[1:]
 
     def total(robot: Robot) -> jax.Array:
-        poses = (robot.frame_pose(robot.q_home, robot.frame(frame, "body")).wxyz_xyz for frame in frames)
-        return jnp.sum(jnp.sin(jnp.stack(list(poses))))
+        return jnp.sum(jnp.sin(robot.forward(robot.q_home).wxyz_xyz))
 
     by = jax.grad(total)(robot)
     np.testing.assert_array_equal(by.body_position[0], 0)

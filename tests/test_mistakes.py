@@ -87,6 +87,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*it has no joints")
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_named(mistake: str) -> None:
     make, words = MISTAKES[mistake]

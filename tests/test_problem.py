@@ -15,9 +15,10 @@ import jaxik
 from jaxik import ConfigurationLimit, FrameTask, JaxikError, JaxikWarning, Problem, SolveOptions
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import integrate
-from jaxik.problem.problem import effective_joint_limits, holding
+from jaxik.problem.problem import effective_joint_limits
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import evaluate, formulation, quadratic_model, rows
+from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
 from jaxik.tasks.base import Task, default_jacobian
 
 COUNT = 3
@@ -248,7 +249,7 @@ def test_constraints_and_limits_keep_names_of_their_own() -> None:
     plane = jaxik.PositionLimit(robot.frame("tip"), [1.0, 0, 0], 2.0)
     tasks = dict.fromkeys(("a", "constraints/a", "0"), TASK)
     constraints = dict.fromkeys(("a", "constraints/a", "limits/0", "b"), TASK)
-    held = holding(Problem(robot, tasks, (plane,), constraints), 1e-9)
+    held = with_hard_constraints(Problem(robot, tasks, (plane,), constraints), 1e-9)
     assert len(held.tasks) == len(tasks) + len(constraints) + 1
     assert all(held.tasks[name] is task for name, task in tasks.items())
 

@@ -56,7 +56,6 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
 
 
-@pytest.mark.slow
 def test_python_of_the_readme_runs_and_has_the_shapes_it_states(tmp_path: Path) -> None:
     program = script(README)
     assert program.count("assert ") >= 15

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from derivatives import MODES, PATIENT, QUICK, STEP, Case
+from tables import exhaustive
 from test_gradients import CASES
 
 import jaxik
 from jaxik import SolveOptions
 
-pytestmark = pytest.mark.slow
+pytestmark = exhaustive
 
 # Each takes half a minute to compile, so that not every case has every mode; balls and couplings agree as well.
 BENT = {

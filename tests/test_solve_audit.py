@@ -60,7 +60,6 @@ ROBOTS = pytest.mark.parametrize("name", list(COUNTS))
 
 
 @ROBOTS
-@pytest.mark.slow
 def test_nothing_is_called_converged_that_is_not(name: str) -> None:
     found = audited(name)
     converged = found["status"] == Status.CONVERGED
@@ -71,13 +70,11 @@ def test_nothing_is_called_converged_that_is_not(name: str) -> None:
 
 
 @ROBOTS
-@pytest.mark.slow
 def test_all_configurations_are_inside_the_limits_of_the_model(name: str) -> None:
     assert audited(name)["inside"].all()
 
 
 @ROBOTS
-@pytest.mark.slow
 def test_most_poses_are_reached_from_one_start(name: str) -> None:
     found = audited(name)
     assert np.mean(found["status"] == Status.CONVERGED) >= LEAST_SUCCESS[name]

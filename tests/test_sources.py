@@ -10,8 +10,9 @@ import mujoco
 import numpy as np
 import pytest
 
+from jaxik import load_robot
 from jaxik.core import errors
-from jaxik.core.errors import JaxikError, LoadError, UnknownNameError
+from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
 from jaxik.robot.loading.repair import quiet_mujoco
 from jaxik.robot.loading.sources import bundled_names, read_source
 
@@ -417,7 +418,6 @@ def test_urdf_shape_of_no_size_does_not_stop_it():
 @pytest.mark.parametrize(
     "inner, said",
     [
-        (LIMIT + '<mimic joint="zz"/>', "'j1' mimics 'zz', which is no joint"),
         (
             '<limit lower="2" upper="1" effort="1" velocity="1"/>',
             "the lower limit is above the upper one of joints: j1",
@@ -427,6 +427,18 @@ def test_urdf_shape_of_no_size_does_not_stop_it():
 def test_urdf_joints_that_make_no_sense_are_named(inner: str, said: str):
     with pytest.raises(LoadError, match=said):
         read_source(urdf(joint("j1", "revolute", "a", "b", inner)))
+
+
+def test_urdf_mimic_of_a_joint_that_does_not_exist_is_dropped_and_said():
+    source = read_source(urdf(joint("j1", "revolute", "a", "b", LIMIT + '<mimic joint="zz"/>')))
+    assert source.dropped == ("mimics of joints that do not exist, by joints: j1 (of zz)",)
+    assert source.model.nv == 1 and source.model.neq == 0
+
+
+def test_a_robot_without_joints_loads_with_a_warning():
+    with pytest.warns(JaxikWarning, match="it has no joints: nothing moves"):
+        robot = load_robot('<mujoco><worldbody><body name="rock"/></worldbody></mujoco>')
+    assert robot.nv == 0
 
 
 def test_urdf_mimic_is_a_joint_equality():

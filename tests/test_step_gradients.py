@@ -10,6 +10,7 @@ import numpy as np
 import own_tasks
 import pytest
 from derivatives import MODES, PLANAR, QUICK, check_step, differentiated, linkage, off_limits
+from tables import exhaustive, mostly_exhaustive
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -26,8 +27,6 @@ from jaxik import (
     Problem,
     VelocityLimit,
 )
-
-pytestmark = pytest.mark.slow
 
 COUNT = 4
 
@@ -82,7 +81,7 @@ def stepped(arguments: dict[str, Any]) -> jaxik.StepResult:
 CASES = {"arm": arm, "arm in levels": lambda: arm(priority=1), "every joint": mixed, "closed loop": loop}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mostly_exhaustive(CASES, ["arm"]))
 def test_derivatives_of_a_step_are_those_of_stepping_again(name: str) -> None:
     result = check_step(stepped, CASES[name]())
     bounds, rows = result.qp.active.bounds, result.qp.active.rows
@@ -181,6 +180,7 @@ def held_by_all_else(t: Any) -> jaxik.StepResult:
     return jaxik.step(problem, q + 0.1 * t, 0.1 + 0.02 * t, damping=1e-3)
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("stepped", "modes"), [(held_by_velocities, tuple(MODES)), (held_by_all_else, ("forward over reverse",))]
 )
@@ -222,6 +222,7 @@ def test_derivatives_of_a_program_are_those_of_its_neighbours() -> None:
     np.testing.assert_allclose(found.reverse_pulled, found.forward_pulled, rtol=1e-9)
 
 
+@exhaustive
 def test_second_derivatives_of_a_program_agree_in_all_modes() -> None:
     given = programs()
     key = jax.random.split(jax.random.key(0), len(given))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from limit_rows import mixed
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, PostureTask, Problem, Status, VelocityLimit, step
@@ -73,8 +74,7 @@ def pushed(dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return jax.device_get(run())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", mostly_exhaustive(["float64", "float32"], ["float32"]))
 def test_a_robot_that_pushes_against_its_limits_never_leaves_them(dtype: str) -> None:
     """mink's and pink's drift past by the tolerance of their solvers."""
     robot = mixed()

@@ -18,6 +18,7 @@ import own_tasks
 import pytest
 import random_trees
 from limit_rows import BUNDLED, UNOPTIMISED, agree
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import Status
@@ -181,7 +182,7 @@ def tightest(matrix: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return np.stack(rows), np.asarray(rights)
 
 
-@pytest.mark.parametrize("name", ROBOTS)
+@pytest.mark.parametrize("name", mostly_exhaustive(ROBOTS, ["panda", "mixed", "humanoid"]))
 def test_a_step_is_that_of_mink(name: str) -> None:
     at = scene(name)
     model, result = ours(at, name)

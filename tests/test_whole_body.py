@@ -15,6 +15,7 @@ from bodies import home, model_of
 from oracle import com_jacobian, difference, evaluated, frame_jacobian
 from scipy.linalg import null_space
 from scipy.spatial.transform import Rotation
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik.cli.chunks import solve_in_chunks
@@ -150,10 +151,11 @@ def misses(name: str, q: np.ndarray) -> dict[str, float]:
     return {what: float(x) for what, x in off.items() if not x <= 1}
 
 
-CONFIG = pytest.mark.parametrize("name", WHOLE)
+CONFIG = pytest.mark.parametrize(
+    "name", mostly_exhaustive(WHOLE, ["humanoid_stand", "mobile_manipulator_reach", "hand_pinch"])
+)
 
 
-@pytest.mark.slow
 @CONFIG
 def test_config_is_solved_from_home_and_from_around_it(name):
     found = solved(name)
@@ -166,7 +168,6 @@ def test_home_does_not_reach_what_is_asked_for(name):
     assert misses(name, home(WHOLE[name].robot))
 
 
-@pytest.mark.slow
 @CONFIG
 def test_solution_is_inside_the_limits(name):
     model = model_of(WHOLE[name].robot)
@@ -176,7 +177,7 @@ def test_solution_is_inside_the_limits(name):
     assert ((q >= lower) & (q <= upper)).all()
 
 
-@pytest.mark.slow
+@exhaustive
 def test_right_hand_keeps_its_grasp_of_the_box():
     model = model_of("dual_arm")
     grasps = []
@@ -189,7 +190,6 @@ def test_right_hand_keeps_its_grasp_of_the_box():
         assert (rotation * grasps[0][1].inv()).magnitude() <= ANGLE
 
 
-@pytest.mark.slow
 def test_couplings_of_the_hand_hold():
     model = model_of("hand")
     for constraint in range(model.neq):
@@ -208,7 +208,6 @@ HELD = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", HELD)
 def test_posture_takes_all_that_the_higher_tasks_leave_free(name):
     """No motion that keeps the tasks, to first order, and leads off no limit brings the joints nearer to home."""
