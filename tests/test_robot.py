@@ -13,11 +13,13 @@ import models
 import mujoco
 import numpy as np
 import oracle
+import own_tasks
 import pytest
 import random_trees
 
 from jaxik.core.errors import JaxikError, JaxikWarning, UnknownNameError
 from jaxik.kinematics.frames import Frame
+from jaxik.robot import batched
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
 
@@ -124,9 +126,9 @@ def test_a_home_outside_the_limits_is_said_at_loading(home: str, said: str | Non
 
 def test_batched_keyframes_are_looked_up_behind_the_batch() -> None:
     robot = load_robot(random_trees.compiled(0))
-    batched = dataclasses.replace(robot, keyframes=jnp.stack([robot.keyframes, 2 * robot.keyframes]))
+    several = dataclasses.replace(robot, keyframes=jnp.stack([robot.keyframes, 2 * robot.keyframes]))
     np.testing.assert_array_equal(
-        batched.keyframe("bent"), jnp.stack([robot.keyframe("bent"), 2 * robot.keyframe("bent")])
+        several.keyframe("bent"), jnp.stack([robot.keyframe("bent"), 2 * robot.keyframe("bent")])
     )
 
 
@@ -204,8 +206,8 @@ def test_a_robot_tells_a_person_what_it_is() -> None:
         "Robot(arm: 6 degrees of freedom in 4 joints (1 ball, 1 slide, 2 hinge), 5 bodies, sites: marker, tip)"
     )
     assert "1 free" in repr(duck()) and "sites: none" in repr(duck())
-    batched = dataclasses.replace(arm(), q_home=jnp.zeros((3, 7)))
-    assert repr(batched).endswith("batch (3,))")
+    several = dataclasses.replace(arm(), q_home=jnp.zeros((3, 7)))
+    assert repr(several).endswith("batch (3,))")
     assert repr(jax.vmap(lambda r: r)(batched_everywhere(2))).startswith("Robot(arm: 6 degrees")
 
 
@@ -320,3 +322,24 @@ def test_the_same_model_loaded_twice_has_one_topology_and_another_model_another(
     other = load_robot(ARM.replace('name="slide"', 'name="glide"'))
     assert other.topology != arm().topology
     assert jax.tree.structure(other) != jax.tree.structure(arm())
+
+
+def test_outside_of_a_trace_one_program_serves_all_frames() -> None:
+    """And gives what a program for the frame alone does, in all references; of sites, bodies and geoms."""
+    robot = load_robot(own_tasks.MIXED)
+    q = robot.sample(jax.random.key(0), (3,))
+    frames = [robot.frame(name, kind) for kind, names in robot.frame_names.items() for name in names]
+    assert len(frames) > 5
+    programs = batched._compiled_for_any_frame._cache_size
+    before = programs()
+    every = [(robot.frame_pose(q, frame).wxyz_xyz, robot.frame_jacobian(q, frame, "world")) for frame in frames]
+    assert programs() - before == 2
+
+    @jax.jit
+    def traced(q: jax.Array) -> Any:
+        return [(robot.frame_pose(q, frame).wxyz_xyz, robot.frame_jacobian(q, frame, "world")) for frame in frames]
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-13), every, traced(q))
+    for reference in ("body", "world_aligned"):
+        one = jax.jit(lambda q, reference=reference: robot.frame_jacobian(q, "tip", reference))(q)
+        np.testing.assert_allclose(robot.frame_jacobian(q, "tip", reference), one, atol=1e-13)

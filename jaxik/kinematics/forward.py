@@ -103,6 +103,17 @@ class Kinematics:
             self.angular * mask,
         )
 
+    def attached(self, body: jax.Array, offset: Transform) -> tuple[Transform, jax.Array, jax.Array]:
+        """Pose of a frame at `offset` on the body of this number, and its Jacobian as in `jacobian_world_aligned`.
+
+        Body and offset are data, so that one program serves all frames; the plan's frames are all bodies, in order.
+        """
+        moved = np.stack([self._moved_by(segment) for segment in self.plan.frame_segments])
+        mask = jnp.asarray(moved, self.q.dtype)[body]
+        pose = Transform(self.frame_rotations[body], self.frame_positions[body]) @ offset
+        swing = lie.cross(self.angular, pose.position[:, None] - self.anchors)
+        return pose, (self.linear + swing) * mask, self.angular * mask
+
     def jacobian(self, frame: Frame) -> jax.Array:
         """Body Jacobian (6, nv) of `frame`, linear first, in the frame's axes."""
         back = self.transform(frame).rotation.T

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxik.batching.broadcast import batch_shape, fold, over_batch
 from jaxik.core.pytree import core_ranks
@@ -90,19 +91,68 @@ def poses(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
     return jax.vmap(lambda r, p: Transform(r, p).to_se3().wxyz_xyz)(kin.frame_rotations, kin.frame_positions)
 
 
-def _body_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
-    return _evaluate(robot, evaluation, q).jacobian(evaluation.frames[0])
+class FrameData(NamedTuple):
+    """A frame as numbers: the body that carries it (), and its row () in the table of `_offset`."""
+
+    body: np.int32
+    row: np.int32
 
 
-def _world_aligned_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
-    return jnp.concatenate(_evaluate(robot, evaluation, q).jacobian_world_aligned(evaluation.frames[0]))
+def on_any_frame(
+    function: Callable[..., Any], evaluation: Plan, robot: RobotModel, q: jax.Array, frame: FrameData
+) -> Any:
+    """A function of one frame, of which one program serves all frames of a robot; `evaluation` has all bodies."""
+    batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
+    return _compiled_for_any_frame(function, evaluation, robot, q, frame)
 
 
-def _world_jacobian(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
-    kin = _evaluate(robot, evaluation, q)
-    linear, angular = kin.jacobian_world_aligned(evaluation.frames[0])
-    origin = kin.frame_positions[0][:, None]
-    return jnp.concatenate([linear + lie.cross(jnp.broadcast_to(origin, linear.shape), angular), angular])
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled_for_any_frame(
+    function: Callable[..., Any], evaluation: Plan, robot: RobotModel, q: jax.Array, frame: FrameData
+) -> Any:
+    robot = robot.astype(q.dtype)
+
+    def of_one(robot: RobotModel, q: jax.Array, body: jax.Array, row: jax.Array) -> Any:
+        return function(*_evaluate(robot, evaluation, q).attached(body, _offset(robot, row)))
+
+    given = {"robot": robot, "q": q, **frame._asdict()}
+    return over_batch(of_one, given, {"robot": core_ranks(robot), "q": 1, "body": 0, "row": 0})
+
+
+def _offset(robot: RobotModel, row: jax.Array) -> Transform:
+    """Where a frame is on its body: sites, then geoms, then the identity, which is a body's own frame."""
+    dtype = robot.body_position.dtype
+    quaternion = jnp.concatenate([robot.site_quaternion, robot.geom_quaternion, jnp.eye(1, 4, dtype=dtype)])[row]
+    position = jnp.concatenate([robot.site_position, robot.geom_position, jnp.zeros((1, 3), dtype)])[row]
+    return Transform(lie.quaternion_to_matrix(quaternion), position)
+
+
+@cache
+def of_frame(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a frame's pose and Jacobian as one of robot, plan of that frame, and configuration."""
+
+    def evaluated(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Any:
+        kin, frame = _evaluate(robot, evaluation, q), evaluation.frames[0]
+        return function(kin.transform(frame), *kin.jacobian_world_aligned(frame))
+
+    return evaluated
+
+
+def one_pose(pose: Transform, linear: jax.Array, angular: jax.Array) -> jax.Array:
+    return pose.to_se3().wxyz_xyz
+
+
+def _body_jacobian(pose: Transform, linear: jax.Array, angular: jax.Array) -> jax.Array:
+    return jnp.concatenate([pose.rotation.T @ linear, pose.rotation.T @ angular])
+
+
+def _world_aligned_jacobian(pose: Transform, linear: jax.Array, angular: jax.Array) -> jax.Array:
+    return jnp.concatenate([linear, angular])
+
+
+def _world_jacobian(pose: Transform, linear: jax.Array, angular: jax.Array) -> jax.Array:
+    origin = jnp.broadcast_to(pose.position[:, None], linear.shape)
+    return jnp.concatenate([linear + lie.cross(origin, angular), angular])
 
 
 def center_of_mass(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -22,6 +22,10 @@ from jaxik.kinematics.schedule import Plan, plan
 from jaxik.kinematics.topology import subtree
 from jaxik.robot import batched
 from jaxik.robot.equality_lookup import select
+
+# Configurations from which on a program for one frame alone is worth its compilation: of 4,096 humanoids it takes a
+# tenth of the time.
+MANY = 512
 
 
 @pytree
@@ -128,16 +132,29 @@ class Robot(RobotModel):
 
     def forward(self, q: jax.Array) -> jaxlie.SE3:
         """World poses of all bodies, with batch axes (*batch, nbody), in the order of `topology.body_names`."""
-        frames = tuple(Frame("body", i) for i in range(len(self.topology.body_names)))
-        return self._frame_poses(q, frames)
+        return jaxlie.SE3(batched.on_robots(batched.poses, self._every_body(), self, self._configuration(q)))
 
     def frame_pose(self, q: jax.Array, frame: Frame | str) -> jaxlie.SE3:
         """World pose of a frame, with batch axes (*batch,), at configurations `q` (*batch, nq)."""
-        poses = self._frame_poses(q, (self.frame(frame),))
-        return jaxlie.SE3(poses.wxyz_xyz[..., 0, :])
+        return jaxlie.SE3(self._on_frame(batched.one_pose, q, self.frame(frame)))
 
-    def _frame_poses(self, q: jax.Array, frames: tuple[Frame, ...]) -> jaxlie.SE3:
-        return jaxlie.SE3(batched.on_robots(batched.poses, plan(self.topology, frames), self, self._configuration(q)))
+    def _every_body(self) -> Plan:
+        return plan(self.topology, tuple(Frame("body", i) for i in range(len(self.topology.body_names))))
+
+    def _on_frame(self, function: Callable[..., jax.Array], q: jax.Array, frame: Frame) -> jax.Array:
+        """A function of the frame's pose and Jacobian.
+
+        Few elements outside of a trace share one program for all frames, which evaluates all bodies; else a program
+        evaluates the frame's own joints.
+        """
+        q = self._configuration(q)
+        if q.size > MANY * self.nq or any(isinstance(x, Tracer) for x in jax.tree.leaves((self, q))):
+            return batched.on_robots(batched.of_frame(function), plan(self.topology, (frame,)), self, q)
+        start = {"site": 0, "geom": self.site_position.shape[-2]}
+        bodies = self.site_position.shape[-2] + self.geom_position.shape[-2]
+        row = start[frame.kind] + frame.index if frame.kind in start else bodies
+        data = batched.FrameData(np.int32(self.topology.frame_body(frame)), np.int32(row))
+        return batched.on_any_frame(function, self._every_body(), self, q, data)
 
     def frame_jacobian(self, q: jax.Array, frame: Frame | str, reference: str = "body") -> jax.Array:
         """Jacobian (*batch, 6, nv) of a frame, linear rows first.
@@ -154,9 +171,7 @@ class Robot(RobotModel):
         frame = self.frame(frame)
         if reference not in batched.REFERENCES:
             raise JaxikError(f"reference is one of {', '.join(batched.REFERENCES)}, not {reference!r}")
-        return batched.on_robots(
-            batched.REFERENCES[reference], plan(self.topology, (frame,)), self, self._configuration(q)
-        )
+        return self._on_frame(batched.REFERENCES[reference], q, frame)
 
     def center_of_mass(self, q: jax.Array, body: str | None = None) -> jax.Array:
         """Centre of mass (*batch, 3) [m] in the world of the whole robot, or of the subtree that starts at `body`."""
