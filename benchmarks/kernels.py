@@ -1,4 +1,4 @@
-"""How many kernels a step of a compiled program launches, by its optimised HLO, loops of known length unrolled."""
+"""How many kernels a compiled program has, and how many a step of it launches, by its optimised HLO."""
 
 import re
 
@@ -11,6 +11,30 @@ INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?[\w.-]+ = (?:\(.*?\)|\S+) ([a-z][a-z-
 BODY = re.compile(r"body=%?([\w.-]+)")
 LOOP = re.compile(rf'op_name="[^"]*/{STEPS}/while"')
 TRIPS = re.compile(r'known_trip_count[^}]*?"n":"(\d+)"')
+
+
+# Computations that are called, and so hold kernels of their own; those of fusions and reductions are part of one.
+CALLED = re.compile(r"(?:body|condition|to_apply|true_computation|false_computation)=%?([\w.-]+)")
+BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+
+
+def kernels(text: str) -> int:
+    """How many kernels a program is compiled to: each costs about 20 ms of compilation on two cores."""
+    bodies, entry = _computations(text), re.search(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
+    ahead, seen, total = [entry[1]] if entry else [], set(), 0
+    while ahead:
+        name = ahead.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for line in bodies.get(name, ()):
+            kind = INSTRUCTION.match(line)
+            if kind and kind[1] not in FREE:
+                total += 1
+            elif kind and kind[1] in ("while", "call", "conditional"):
+                ahead += CALLED.findall(line)
+                ahead += [x.strip(" %") for found in BRANCHES.findall(line) for x in found.split(",")]
+    return total
 
 
 def kernels_per_step(text: str) -> list[int]:

@@ -265,7 +265,7 @@ def test_the_tightest_of_several_margins_counts() -> None:
 def test_limits_that_only_a_step_can_keep_are_said() -> None:
     @jaxik.pytree
     class Sum(jaxik.Limit):
-        def rows(self, robot: Any, kin: Any, motion: Any) -> Any:
+        def inequalities(self, robot: Any, kin: Any, motion: Any) -> Any:
             return jnp.ones((1, robot.nv)), jnp.ones(1)
 
     with pytest.warns(JaxikWarning, match="does not hold Sum, which defines neither tightened nor inequality_tasks"):

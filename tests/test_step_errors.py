@@ -73,6 +73,7 @@ def rigid() -> jaxik.Robot:
     return jaxik.load_robot('<mujoco model="rigid"><worldbody><site name="tip"/></worldbody></mujoco>')
 
 
+@pytest.mark.filterwarnings("ignore:.*it has no joints")
 @pytest.mark.parametrize("case", REFUSED)
 def test_mistakes_are_named(case: str) -> None:
     make, said = REFUSED[case]

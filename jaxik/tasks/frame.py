@@ -141,7 +141,7 @@ class FrameTask(Task):
                 out["orientation"] = (None, -(a @ back))
         return out
 
-    def curvature(
+    def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: dict[str, jax.Array]
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         if self.axes != "frame":

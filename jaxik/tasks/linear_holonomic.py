@@ -89,7 +89,7 @@ class LinearHolonomicTask(Task):
     def partials(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         return {"q": self.jacobian(robot, kin)}
 
-    def curvature(
+    def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array | None]:
         turned = turns(robot.topology, self.q0, kin.q)

@@ -42,7 +42,7 @@ class SignedDistance(Task):
         slope = jnp.pad(-lie.normalized(self.normal), (0, 3))
         return {self.frame: jnp.where(self.offset == jnp.inf, 0, slope)}
 
-    def curvature(
+    def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: jax.Array
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         return {self.frame: multipliers * self.partials(robot, kin)[self.frame]}, None

@@ -110,7 +110,7 @@ class PostureTask(Task):
         damping = task.lm_damping * (wanted @ wanted)
         return Objective(jnp.diag(weights * weights + damping), -weights * wanted)
 
-    def curvature(
+    def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: jax.Array
     ) -> tuple[dict[str, jax.Array], jax.Array | None]:
         turned = self._turns(robot, kin)

@@ -130,7 +130,7 @@ class RelativeFrameTask(Task):
             out["orientation"] = jnp.concatenate([zero, a @ back], axis=1)
         return out
 
-    def curvature(
+    def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: dict[str, jax.Array]
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         pose, root, goal = kin.transform(self.frame), kin.transform(self.root), self._goal(kin)

@@ -1,0 +1,71 @@
+"""What a first call costs: seconds of tracing, lowering and compiling, and kernels, of each verb and robot."""
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import jaxik
+from benchmarks.kernels import kernels
+
+BATCH = 4096
+
+
+def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Functions and their arguments, by name."""
+    robot = jaxik.load_robot("panda")
+    tip = robot.frame("tcp")
+    q = robot.sample(jax.random.key(0), (BATCH,))
+    target = robot.frame_pose(q, tip)
+
+    def problem(target: Any) -> jaxik.Problem:
+        return jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)})
+
+    def gradient(parameters: jax.Array) -> jax.Array:
+        return jax.grad(lambda x: jnp.sum(jaxik.solve(problem(type(target)(x))).q))(parameters)
+
+    def steps(target: Any, q: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda q, _: (jaxik.step(problem(target), q, 0.01).q, None), q, None, length=10)[0]
+
+    return {
+        "panda solve": (lambda target: jaxik.solve(problem(target)), (target,)),
+        "panda search": (lambda target: jaxik.search(problem(target), jax.random.key(0)), (target,)),
+        "panda gradient of solve": (gradient, (target.wxyz_xyz,)),
+        "panda step": (lambda target, q: jaxik.step(problem(target), q, 0.01), (target, q)),
+        "panda scan of step": (steps, (target, q)),
+        "humanoid search": _humanoid(),
+    }
+
+
+def _humanoid() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    robot = jaxik.load_robot("humanoid")
+    names = ("left_foot", "right_foot", "left_hand", "right_hand")
+    q = robot.sample(jax.random.key(0), (256,))
+    targets = {name: robot.frame_pose(q, name) for name in names}
+
+    def search(targets: Any) -> jaxik.Solution:
+        tasks: dict[str, Any] = {name: jaxik.FrameTask(robot.frame(name), targets[name]) for name in names}
+        return jaxik.search(jaxik.Problem(robot, tasks), jax.random.key(0))
+
+    return search, (targets,)
+
+
+def run() -> dict[str, Any]:
+    """Trace, lower and compile each program in a process that has compiled nothing of it."""
+    found: dict[str, Any] = {}
+    for name, (function, arguments) in programs().items():
+        jax.clear_caches()
+        times = [time.perf_counter()]
+        traced = jax.jit(function).trace(*arguments)
+        times.append(time.perf_counter())
+        lowered = traced.lower()
+        times.append(time.perf_counter())
+        compiled = lowered.compile()
+        times.append(time.perf_counter())
+        seconds = [round(b - a, 2) for a, b in itertools.pairwise(times)]
+        found[name] = dict(zip(("trace_s", "lower_s", "compile_s"), seconds, strict=True))
+        found[name]["kernels"] = kernels(compiled.as_text())
+    return found | {"passed": True}

@@ -1,0 +1,25 @@
+"""How many kernels programs have: what a user waits for at the first call of each shape."""
+
+import jax
+import pytest
+from tables import mostly_exhaustive
+
+from benchmarks.compile import programs
+from benchmarks.kernels import kernels
+
+# A little above what there is, so that it cannot creep back. Compiled for users and for tests they are as many.
+CEILINGS = {
+    "panda solve": 630,
+    "panda search": 710,
+    "panda gradient of solve": 1115,
+    "panda step": 297,
+    "panda scan of step": 240,
+    "humanoid search": 1375,
+}
+
+
+@pytest.mark.parametrize("name", mostly_exhaustive(CEILINGS, ["panda solve", "panda step"]))
+def test_a_program_has_no_more_kernels_than_it_had(name: str) -> None:
+    with jax.enable_x64(False):
+        function, arguments = programs()[name]
+        assert kernels(jax.jit(function).lower(*arguments).compile().as_text()) <= CEILINGS[name]
