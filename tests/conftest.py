@@ -25,8 +25,8 @@ import pytest  # noqa: E402
 pytest_plugins = ["compile_report"]
 collect_ignore = [] if EXACT else ["exact"]
 
-# Linux gives a process 65,530 memory maps, and a compiled program takes a few of them.
-MOST_MAPS = 30_000
+# Linux gives a process 65,530 memory maps, and a compiled program takes a few of them; with 30,000 a worker holds 6 GB.
+MOST_MAPS = 12_000
 
 # A folder for each worker: entries are not written at once, and another worker might read half of one.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
