@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from fresh import run_program
+from fresh import run, run_program
 from own_tasks import PLANAR
 
 import jaxik
@@ -37,7 +37,7 @@ assert any(kept.iterdir())
 
 
 def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path) -> None:
-    done = run_program(SHARED, str(tmp_path / "kept"))
+    done = run("-c", SHARED, str(tmp_path / "kept"))
     assert done.returncode == 0, done.stderr
 
 

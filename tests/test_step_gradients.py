@@ -105,6 +105,7 @@ def pulled(arguments: dict[str, Any], dtype: Any) -> list[jax.Array]:
     return jax.jit(jax.grad(pull))([jnp.asarray(leaves[i], dtype) for i in places])
 
 
+@exhaustive
 @pytest.mark.parametrize("name", ["arm in levels", "closed loop"])
 def test_in_float32_they_are_nearly_those_of_float64(name: str) -> None:
     for narrow, wide in zip(pulled(CASES[name](), np.float32), pulled(CASES[name](), np.float64), strict=True):

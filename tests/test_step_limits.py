@@ -15,7 +15,7 @@ from jaxik import ConfigurationLimit, PostureTask, Problem, Status, VelocityLimi
 from jaxik.kinematics.manifold import ball_angle, limit_excess
 from jaxik.kinematics.topology import JointType
 
-STEPS, EVERY, DT = 1000, 40, 0.02
+STEPS, EVERY, DT = 500, 25, 0.02
 # Each joint is inside its limits to this much: hinges and slides exactly.
 BALLS = {"float64": 1e-14, "float32": 2e-7}
 

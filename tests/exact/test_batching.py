@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import own_tasks
 import pytest
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, Problem, SolveOptions, Status, solve
@@ -61,7 +62,7 @@ def test_the_targets_have_every_ending() -> None:
     assert set(alone().status.tolist()) == {Status.CONVERGED, Status.STALLED}
 
 
-@pytest.mark.parametrize("count", [1, 7])
+@pytest.mark.parametrize("count", mostly_exhaustive([1, 7], [7]))
 def test_an_element_does_not_depend_on_the_size_of_its_batch(count: int) -> None:
     few = batched(count)
     assert few.q.shape == (count, 2) and few.status.shape == (count,)
