@@ -10,10 +10,13 @@ from jaxik.core.status import DerivativeStatus, Status
 from jaxik.numerics.linalg import largest, pinv_psd
 from jaxik.qp_solver.program import Program, QPSolution
 
-# In float32 and float64: curvature, and the square of a row, that count as zero relative to the largest.
-FLAT = (1e-5, 1e-11)
-# The same of a multiplier: what is active by less is hardly held, and what by less than the first is not held at all.
-WEAK, FIRM = (1e-5, 1e-10), (1e-4, 1e-8)
+# In float32 and float64: the square of a row that counts as zero relative to the largest, and curvature: in float32,
+# four roundings, which damping of 1e-6 is above.
+DEPENDENT, FLAT = (1e-5, 1e-11), (5e-7, 1e-11)
+# The same of a multiplier, in roundings of the gradient that it balances: what is active by less than the second is
+# hardly held, and what by less than the first is not held at all. float32 has no room for more: damping of 1e-6 presses
+# a redundant arm against its limits by some ten roundings.
+WEAK, FIRM = (1.0, 1e5), (4.0, 1e7)
 # How near to a constraint, relative to 1 or its size, is at it.
 NEAR = (1e-5, 1e-9)
 
@@ -90,19 +93,21 @@ def assess(program: Program, found: Active, above: Minimum | None = None) -> Min
     equal = program.lower == program.upper
     size = jnp.maximum(jnp.abs(found.x), 1)
     at_bound = (found.x - program.lower <= NEAR[double] * size) | (program.upper - found.x <= NEAR[double] * size)
-    weight = jnp.abs(found.bound_multipliers) / unit
+    rounding = jnp.finfo(dtype).eps * (jnp.abs(curvature) @ jnp.abs(found.x) + jnp.abs(program.c))
+    weight = jnp.abs(found.bound_multipliers)
     kept = equal if above is None else equal | ((above.lower | above.upper) & at_bound)
-    fixed = kept | ((found.lower | found.upper) & (weight > WEAK[double]))
-    kink = jnp.any(at_bound & ~kept & (weight <= FIRM[double]))
+    fixed = kept | ((found.lower | found.upper) & (weight > WEAK[double] * rounding))
+    kink = jnp.any(at_bound & ~kept & (weight <= FIRM[double] * rounding))
     free = ~fixed
     matrix, held = jnp.zeros((0, free.shape[0]), dtype), jnp.zeros(0, bool)
     if program.G is not None and program.h is not None:
         length = jnp.sqrt(jnp.sum(program.G**2, axis=1))
-        push = found.rows * length / unit
+        push = found.rows * length
+        least = jnp.max(rounding)
         near = program.h - program.G @ found.x <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1)
         kept_rows = jnp.zeros_like(near) if above is None else above.rows & near
-        held = kept_rows | (found.held & (push > WEAK[double]))
-        kink = kink | jnp.any(near & ~kept_rows & (length > 0) & (push <= FIRM[double]))
+        held = kept_rows | (found.held & (push > WEAK[double] * least))
+        kink = kink | jnp.any(near & ~kept_rows & (length > 0) & (push <= FIRM[double] * least))
         matrix = jnp.where(held[:, None], program.G, 0)
     if program.A is not None:
         matrix = jnp.concatenate([matrix, program.A])
@@ -110,7 +115,7 @@ def assess(program: Program, found: Active, above: Minimum | None = None) -> Min
     if matrix.shape[0]:
         own = jnp.where(free, matrix, 0)
         square = own.T @ own
-        inverse, space, _ = pinv_psd(square, largest(jnp.diagonal(square)), FLAT[double])
+        inverse, space, _ = pinv_psd(square, largest(jnp.diagonal(square)), DEPENDENT[double])
         onto, left, rank = inverse @ own.T, left - space, jnp.trace(space)
     inverse, space, _ = pinv_psd(left @ curvature @ left, unit, FLAT[double])
     rank = rank + jnp.trace(space)
