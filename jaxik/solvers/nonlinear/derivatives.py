@@ -23,6 +23,7 @@ from jaxik.solvers.nonlinear.box import bounds_of, from_box
 from jaxik.solvers.nonlinear.formulation import Formulation, distances, errors, evaluate, formulation, rows, soft_tasks
 from jaxik.solvers.nonlinear.lagrangian import (
     FIRM,
+    FLAT,
     VISIBLE,
     Freedom,
     all_of,
@@ -35,7 +36,6 @@ from jaxik.solvers.nonlinear.lagrangian import (
     pressed,
 )
 from jaxik.solvers.nonlinear.nullspace_point import unit_of
-from jaxik.solvers.nonlinear.nullspace_projector import rank_threshold
 from jaxik.solvers.nonlinear.scaling import limits_at
 from jaxik.solvers.nonlinear.unreachable import UnreachableTerms, left_out, unreachable_terms
 
@@ -120,7 +120,7 @@ def _assess(arguments: tuple[Any, ...], answer: Any) -> Condition:
 
 def _inverted(hessian: jax.Array, square: jax.Array, freedom: Freedom) -> tuple[jax.Array, ...]:
     """The Hessian, inverted along what is free, and its space there; J'J in its place where it is no minimum."""
-    threshold, unit = rank_threshold(hessian.dtype), unit_of(square, hessian - square)
+    threshold, unit = at(FLAT, hessian.dtype), unit_of(square, hessian - square)
     inverse, space, unswept = pinv_psd(freedom.of(hessian), unit, threshold)
     minimum = unswept <= threshold
     hessian = jnp.where(minimum, hessian, square)
@@ -138,7 +138,7 @@ def _shortest(prepared: Formulation, undetermined: jax.Array) -> jax.Array:
     own = jnp.asarray([dof < prepared.problem.robot.nv for dof in prepared.moving.own]).astype(undetermined.dtype)
     weighed = undetermined * own
     one = jnp.ones((), own.dtype)
-    inverse, _, _ = pinv_psd(weighed @ undetermined, one, rank_threshold(own.dtype))
+    inverse, _, _ = pinv_psd(weighed @ undetermined, one, at(FLAT, own.dtype))
     return jnp.eye(own.shape[0], dtype=own.dtype) - inverse @ weighed
 
 

@@ -20,12 +20,13 @@ from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, box_curvature, from_box, to_box
 from jaxik.solvers.nonlinear.formulation import Formulation, Rows, curvature, evaluate, hard_constraints, rows
 from jaxik.solvers.nonlinear.nullspace_point import is_stationary, unit_of
-from jaxik.solvers.nonlinear.nullspace_projector import rank_threshold
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held
 
 # In float32 and float64: a bound holds a joint that would leave it by more than this [rad or m], and by less than the
 # second it hardly does.
 VISIBLE, FIRM = (1e-4, 1e-9), (1e-3, 1e-7)
+# Curvature, relative to a level's largest, that counts as zero: what a solution leaves undetermined.
+FLAT = (1e-5, 1e-10)
 
 
 class Place(NamedTuple):
@@ -112,7 +113,7 @@ class Freedom(NamedTuple):
 
     def less(self, hessian: jax.Array) -> "Freedom":
         """What a further level leaves of it."""
-        threshold = rank_threshold(self.left.dtype)
+        threshold = at(FLAT, self.left.dtype)
         inverse, space, _ = pinv_psd(self.of(hessian), largest(jnp.diagonal(hessian)), threshold)
         return Freedom(self.left - space, (*self.inverses, inverse), self.rank + jnp.trace(space))
 
