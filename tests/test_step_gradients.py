@@ -138,6 +138,27 @@ def solved(program: dict[str, Any]) -> jaxik.QPSolution:
     return jaxik.qp(rest.pop("H"), rest.pop("c"), **rest)
 
 
+def test_bounds_hold_a_redundant_arm_in_float32_as_in_float64() -> None:
+    """Damping of 1e-6 alone presses it against them, which is ten times the rounding of the gradient."""
+    rng = np.random.default_rng(0)
+    jacobian = rng.normal(size=(256, 6, 7)) / 2
+    square = jacobian.transpose(0, 2, 1) @ jacobian
+    wanted = 0.1 * rng.normal(size=(256, 7, 1))
+
+    def kinds(dtype: Any) -> Any:
+        def held(c: jax.Array) -> Any:
+            bound = jnp.full(7, 0.04, dtype)
+            found = jaxik.qp(jnp.asarray(square + 1e-6 * np.eye(7), dtype), c, lower=-bound, upper=bound)
+            return found.x, found.derivative_status
+
+        c = jnp.asarray(-(square @ wanted)[..., 0], dtype)
+        return jax.jvp(held, (c,), (c,), has_aux=True)[2]
+
+    double = kinds(np.float64)
+    np.testing.assert_array_equal(double, DerivativeStatus.EXACT)
+    assert np.mean(kinds(np.float32) == double) > 0.99  # 0.98 where what presses by 1e-4 hardly did
+
+
 def held_by_velocities(t: Any) -> jaxik.StepResult:
     """A velocity limit holds one joint, and the way to go is long."""
     q = jnp.asarray([[0.2, 0.5], [-0.2, 0.8]])

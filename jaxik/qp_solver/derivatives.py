@@ -94,20 +94,20 @@ def assess(program: Program, found: Active, above: Minimum | None = None) -> Min
     size = jnp.maximum(jnp.abs(found.x), 1)
     at_bound = (found.x - program.lower <= NEAR[double] * size) | (program.upper - found.x <= NEAR[double] * size)
     rounding = jnp.finfo(dtype).eps * (jnp.abs(curvature) @ jnp.abs(found.x) + jnp.abs(program.c))
-    weight = jnp.abs(found.bound_multipliers)
+    weak, firm = WEAK[double] * rounding, FIRM[double] * rounding
+    push = jnp.abs(found.bound_multipliers)
     kept = equal if above is None else equal | ((above.lower | above.upper) & at_bound)
-    fixed = kept | ((found.lower | found.upper) & (weight > WEAK[double] * rounding))
-    kink = jnp.any(at_bound & ~kept & (weight <= FIRM[double] * rounding))
+    fixed = kept | ((found.lower | found.upper) & (push > weak))
+    kink = jnp.any(at_bound & ~kept & (push <= firm))
     free = ~fixed
     matrix, held = jnp.zeros((0, free.shape[0]), dtype), jnp.zeros(0, bool)
     if program.G is not None and program.h is not None:
         length = jnp.sqrt(jnp.sum(program.G**2, axis=1))
         push = found.rows * length
-        least = jnp.max(rounding)
         near = program.h - program.G @ found.x <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1)
         kept_rows = jnp.zeros_like(near) if above is None else above.rows & near
-        held = kept_rows | (found.held & (push > WEAK[double] * least))
-        kink = kink | jnp.any(near & ~kept_rows & (length > 0) & (push <= FIRM[double] * least))
+        held = kept_rows | (found.held & (push > jnp.max(weak)))
+        kink = kink | jnp.any(near & ~kept_rows & (length > 0) & (push <= jnp.max(firm)))
         matrix = jnp.where(held[:, None], program.G, 0)
     if program.A is not None:
         matrix = jnp.concatenate([matrix, program.A])
