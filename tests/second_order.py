@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
 from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, quadratic_model, rows
 from jaxik.tasks.base import Task, second_derivative
 
 
@@ -19,3 +20,9 @@ def second_order(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tup
     rows = jnp.concatenate([j for _, j in blocks])
     gradient = jnp.concatenate([r for r, _ in blocks]) @ rows
     return gradient, rows.T @ rows + second_derivative(task, robot, kin, pull)
+
+
+def level_hessian(prepared: Formulation, q: jax.Array) -> jax.Array:
+    """The Hessian (nv, nv) of the highest level of a problem at a configuration (nq,)."""
+    kin, level = evaluate(prepared, q), prepared.levels[0]
+    return quadratic_model(prepared, kin, rows(prepared, kin, level), level).hessian

@@ -10,6 +10,7 @@ import numpy as np
 import own_tasks
 import pytest
 from own_tasks import Apart, Center, Height, Joint
+from second_order import level_hessian
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, JaxikError, JaxikWarning, Problem, SolveOptions
@@ -17,7 +18,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import integrate
 from jaxik.problem.problem import effective_joint_limits
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import evaluate, formulation, quadratic_model, rows
+from jaxik.solvers.nonlinear.formulation import evaluate, formulation, rows
 from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
 from jaxik.tasks.base import Task, default_jacobian
 
@@ -63,7 +64,7 @@ def derivatives(robot: Robot, q: jax.Array) -> dict[str, Any]:
     return {
         "jacobian": {n: default_jacobian(task, robot, evaluate(shared, q)) for n, task in tasks.items()},
         "true jacobian": jax.jacfwd(residuals)(zero),
-        "hessian": jnp.stack([quadratic_model(p, evaluate(p, q), p.levels[0]).hessian for p in alone.values()]),
+        "hessian": jnp.stack([level_hessian(p, q) for p in alone.values()]),
         "true hessian": jax.jacfwd(jax.jacfwd(costs))(zero),
         "objective": 0.5 * jnp.sum(rows(shared, evaluate(shared, q), shared.levels[0]).residual ** 2),
         "costs": costs(zero),

@@ -10,7 +10,7 @@ import numpy as np
 import own_tasks
 import pytest
 import random_trees
-from second_order import second_order
+from second_order import level_hessian, second_order
 from tables import mostly_exhaustive
 
 import jaxik
@@ -22,7 +22,7 @@ from jaxik.kinematics.manifold import integrate
 from jaxik.kinematics.schedule import plan
 from jaxik.kinematics.topology import JointType
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import Formulation, errors, evaluate, formulation, met, quadratic_model
+from jaxik.solvers.nonlinear.formulation import Formulation, errors, evaluate, formulation, met
 from jaxik.tasks.base import default_jacobian, default_weighted_hessian
 
 COUNT = 6
@@ -165,7 +165,7 @@ def test_hessian_of_a_problem_adds_its_tasks() -> None:
     q, target = robot.sample(jax.random.key(2), (COUNT,))[0], jax.tree.map(lambda x: x[0], targets())
     tasks = {kind: FrameTask(frame, target, **KINDS[kind]) for kind in ("position", "weighted pose")}
     both = formulation(Problem(robot, tasks))
-    found = jax.jit(lambda q: quadratic_model(both, evaluate(both, q), both.levels[0]).hessian)(q)
+    found = jax.jit(lambda q: level_hessian(both, q))(q)
     parts = [derivatives_of("panda")["hessian"][0, list(KINDS).index(kind)] for kind in tasks]
     np.testing.assert_allclose(found, sum(parts), rtol=0, atol=1e-12)
 

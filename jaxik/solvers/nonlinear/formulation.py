@@ -170,22 +170,16 @@ def _minus_slack(prepared: Formulation, sizes: dict[Level, int], dtype: Any) -> 
 
 
 class QuadraticModel(NamedTuple):
-    """The objective of a level at one configuration to second order.
+    """A level's objective to second order: gradient (n,) and Hessian (n, n) of 1/2 |residual|^2 along `integrate`."""
 
-    Attributes:
-      cost (), gradient (nv,), hessian (nv, nv): of 1/2 |residual|^2 along `integrate`.
-    """
-
-    cost: jax.Array
     gradient: jax.Array
     hessian: jax.Array
 
 
-def quadratic_model(prepared: Formulation, kin: Kinematics, level: Level) -> QuadraticModel:
-    """Expand the objective of a level to second order at one evaluated configuration."""
-    model = rows(prepared, kin, level)
-    hessian = model.jacobian.T @ model.jacobian + curvature(prepared, kin, level, model.residual)
-    return QuadraticModel(0.5 * jnp.sum(model.residual * model.residual), model.residual @ model.jacobian, hessian)
+def quadratic_model(prepared: Formulation, kin: Kinematics, found: Rows, level: Level) -> QuadraticModel:
+    """Expand the objective of a level to second order at one evaluated configuration, given its rows there."""
+    hessian = found.jacobian.T @ found.jacobian + curvature(prepared, kin, level, found.residual)
+    return QuadraticModel(found.residual @ found.jacobian, hessian)
 
 
 def curvature(prepared: Formulation, kin: Kinematics, level: Level, pull: jax.Array) -> jax.Array:

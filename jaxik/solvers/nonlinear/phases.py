@@ -19,6 +19,9 @@ from jaxik.solvers.nonlinear.formulation import (
     formulation,
     project_start,
 )
+from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.newton import NEWTON
+from jaxik.solvers.nonlinear.scaling import least_damping
 from jaxik.solvers.options import SolveOptions
 
 # Steps that approaching tasks and constraints together leaves for meeting the constraints.
@@ -130,7 +133,7 @@ def _gauss_newton(wants: Callable[[Result], jax.Array] | None, names: Callable[.
     """Gauss-Newton steps on the rows of `names`; `spare` of the element's steps are left for later phases."""
 
     def init(context: Context, result: Result, _: jax.Array) -> levenberg_marquardt.State:
-        return levenberg_marquardt.start_gauss_newton(
+        return levenberg_marquardt.start(
             context.prepared,
             result.q,
             result.errors,
@@ -138,11 +141,12 @@ def _gauss_newton(wants: Callable[[Result], jax.Array] | None, names: Callable[.
             context.options.initial_damping,
             names(context.prepared.levels),
             result.spent,
+            GAUSS_NEWTON,
         )
 
     def step(context: Context, state: levenberg_marquardt.State) -> levenberg_marquardt.State:
         options = _sparing(context.options, spare)
-        return levenberg_marquardt.gauss_newton(context.prepared, state, options, names(context.prepared.levels))
+        return levenberg_marquardt.step(context.prepared, state, options, names(context.prepared.levels), GAUSS_NEWTON)
 
     return Phase(
         wants=wants,
@@ -158,12 +162,14 @@ def _newton() -> Phase:
     """Newton steps, for the few elements that need them: side by side with Gauss-Newton each would cost both."""
 
     def init(context: Context, result: Result, _: jax.Array) -> levenberg_marquardt.State:
-        return levenberg_marquardt.start_newton(
-            context.prepared, result.q, result.errors, result.iterations, result.spent
+        prepared, dtype = context.prepared, result.q.dtype
+        damping = jnp.asarray(least_damping(dtype), dtype)
+        return levenberg_marquardt.start(
+            prepared, result.q, result.errors, result.iterations, damping, prepared.levels[0], result.spent, NEWTON
         )
 
     def step(context: Context, state: levenberg_marquardt.State) -> levenberg_marquardt.State:
-        return levenberg_marquardt.newton(context.prepared, state, context.options, context.prepared.levels[0])
+        return levenberg_marquardt.step(context.prepared, state, context.options, context.prepared.levels[0], NEWTON)
 
     return Phase(
         wants=lambda result: result.crawling,

@@ -11,8 +11,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear import levenberg_marquardt
 from jaxik.solvers.nonlinear.formulation import Formulation, has_tolerances, met
-from jaxik.solvers.nonlinear.levenberg_marquardt import State, gauss_newton, start_gauss_newton, unfinished
+from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.levenberg_marquardt import State, unfinished
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search.starts import StartSet, start_of
 
@@ -70,13 +72,14 @@ def start(
     """
     none = jnp.zeros((), jnp.int32)
     q = start_of(prepared, starts, base, number)
-    state = start_gauss_newton(prepared, q, errors, none, options.initial_damping, level, ())
+    state = levenberg_marquardt.start(prepared, q, errors, none, options.initial_damping, level, (), GAUSS_NEWTON)
     return state._replace(iterations=jnp.minimum(number, 1))
 
 
 def step(prepared: Formulation, state: State, starts: StartSet, options: SolveOptions, level: Level) -> State:
     """One step of an attempt, which ends where it crawls or takes too long."""
-    moved = gauss_newton(prepared, state, dataclasses.replace(options, max_steps=UNBOUNDED), level)
+    options = dataclasses.replace(options, max_steps=UNBOUNDED)
+    moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON)
     late = moved.iterations - moved.before >= starts.spread.steps
     return moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
 
