@@ -79,9 +79,10 @@ class Robot(RobotModel):
         """Random configurations (*shape, nq).
 
         Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
-        balls uniform in axis and angle; slides without limits and free positions in [-unlimited_range, unlimited_range]
-          [m]. Joints that a
-        coupling drives are drawn like others: `solve` of a posture places them.
+        balls uniform in axis and angle; slides without limits and free positions in
+        [-unlimited_range, unlimited_range] [m]. Joints that a coupling drives, such as mimic joints, are where it has
+        them, and the joints that drive them uniform where none passes its limits; couplings that contradict each other
+        are left out.
 
         Raises:
           JaxikError: if `shape` does not broadcast with the robot's own batch axes.
