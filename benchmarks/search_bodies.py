@@ -7,8 +7,6 @@ Fingertips have positions only. No gate: the rates stand with the reasons of the
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 
 import jaxik
 from benchmarks.judge import judged
@@ -28,8 +26,7 @@ REPEATS = 1
 def measured(name: str, count: int) -> dict[str, Any]:
     robot, model, frames = jaxik.load_robot(name), read_source(name).model, BODIES[name]
     orientation = name not in POSITIONS_ONLY
-    q = _coupled(model, np.array(robot.sample(jax.random.key(0), (count,))))
-    targets = targets_of(robot, frames, jnp.asarray(q))
+    targets = targets_of(robot, frames, robot.sample(jax.random.key(0), (count,)))
     search, times = compiled(program(robot, frames, orientation), targets, starts(MAX_STARTS))
     solution, run_times = timed(search, targets, starts(MAX_STARTS), repeats=REPEATS)
     verdict = judged(model, solution.q, plain(targets), orientation)
@@ -40,12 +37,3 @@ def measured(name: str, count: int) -> dict[str, Any]:
         **run_times,
         **rates(solution, verdict, run_times),
     }
-
-
-def _coupled(model: Any, q: np.ndarray) -> np.ndarray:
-    """Configurations (n, nq) with the first joint of each coupling where the second one wants it."""
-    for row in range(model.neq):
-        follower, leader = (model.jnt_qposadr[j[row]] for j in (model.eq_obj1id, model.eq_obj2id))
-        polynomial = np.polynomial.Polynomial(model.eq_data[row, :5])
-        q[:, follower] = model.qpos0[follower] + polynomial(q[:, leader] - model.qpos0[leader])
-    return q

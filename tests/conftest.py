@@ -37,6 +37,8 @@ CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jax
 gc.set_threshold(200_000, 50, 100)
 
 jax.config.update("jax_enable_x64", True)
+# As said of large batches where no one has said it: workers share the cores already.
+jax.config.update("jax_num_cpu_devices", 1)
 jax.config.update("jax_compilation_cache_dir", str(CACHE))
 # Hundreds of small programs: each is worth keeping.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

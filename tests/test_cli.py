@@ -255,6 +255,7 @@ def test_info_says_what_a_robot_is(folder: Path, capsys: pytest.CaptureFixture[s
         "arm",
         "degrees of freedom 4",
         "joints 1 slide, 3 hinge",
+        "home qpos0 moved inside the limits",
         "lift slide 0.0000 0.5000 m none 0.0000 0 lift",
         "elbow hinge -2.5000 0.5000 rad none 0.0000 2 lower",
         "wrist hinge none none 0.0000 3 hand",

@@ -113,8 +113,10 @@ def test_a_higher_level_out_of_reach_is_as_near_as_without_the_lower_one() -> No
 @pytest.mark.parametrize("name", mostly_exhaustive(["ur5e", "gen3", "panda"], ["ur5e"]))
 def test_a_posture_settles_below_a_position_out_of_reach(name: str, dtype: Any) -> None:
     """A stretched arm: its elbow is what the position needs to second order only, its wrist is not needed at all."""
-    settled = {"ur5e": 1.0, "gen3": 1.0, "panda": 0.9}[name]
-    robot, count = jaxik.load_robot(name), 16
+    # Of 256 Pandas 7 use up their 100 steps in float64 with the posture, none without it; after 200 steps 3 are left.
+    # The first damping that fits the distance is not the reason: without it 6 do. Two of them are among the first 16.
+    settled, count = {"ur5e": (1.0, 16), "gen3": (1.0, 16), "panda": (0.95, 64)}[name]
+    robot = jaxik.load_robot(name)
     start, posture = robot.sample(jax.random.key(1), (count,)), robot.sample(jax.random.key(3), (count,))
     target = robot.frame_pose(robot.sample(jax.random.key(2), (count,)), "tcp").wxyz_xyz
     target = target.at[:, 4:].divide(jnp.linalg.norm(target[:, 4:], axis=-1, keepdims=True) / 1.5)

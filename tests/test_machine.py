@@ -50,6 +50,63 @@ def test_a_process_that_uses_jax_already_keeps_its_devices() -> None:
     assert one or "call use_all_cores() right after the imports" in done.stderr
 
 
+IDLE = """
+import os, sys, warnings
+os.sched_getaffinity = lambda _: {0, 1}
+import jax, jax.numpy as jnp, jaxik
+exec(sys.argv[1])
+
+def solved(count):
+    return jaxik.qp(jnp.eye(2), jnp.ones((count, 2)), lower=-1.0).x
+
+def said(call, *arguments):  # while it traces
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        jax.eval_shape(lambda: call(*arguments))
+    return [str(w.message) for w in caught if w.category is jaxik.JaxikWarning]
+
+exec(sys.argv[2])
+"""
+NOT_SAID = {
+    "small batches": ("", "assert said(solved, 4095) == []", {}),
+    "use_all_cores": ("jaxik.use_all_cores()", "assert said(solved, 4096) == []", {}),
+    "one device, as asked for": (
+        "jax.config.update('jax_num_cpu_devices', 1)", "assert said(solved, 4096) == []", {},
+    ),
+    "several devices": ("jax.config.update('jax_num_cpu_devices', 2)", "assert said(solved, 4096) == []", {}),
+    "devices by a flag": (
+        "", "assert said(solved, 4096) == []", {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"},
+    ),
+    "threads by NPROC": ("", "assert said(solved, 4096) == []", {"NPROC": "1"}),
+    "a mesh of one's own": (
+        "P = jax.sharding.PartitionSpec('mine')",
+        "mesh = jax.sharding.Mesh(jax.devices(), ('mine',))\n"
+        "run = lambda c: jaxik.qp(jnp.eye(2), c, lower=-1.0).x\n"
+        "mapped = jax.shard_map(run, mesh=mesh, in_specs=P, out_specs=P, check_vma=False)\n"
+        "assert said(mapped, jnp.ones((4096, 2))) == []",
+        {},
+    ),
+    "one core": ("os.sched_getaffinity = lambda _: {0}", "assert said(solved, 4096) == []", {}),
+}  # fmt: skip
+
+
+def test_idle_cores_are_said_once_of_a_large_batch() -> None:
+    program = """
+first, second = said(solved, 4096), said(solved, 8192)
+assert len(first) == 1 and second == [], (first, second)
+assert "4096 elements runs on one of 2 cores: call jaxik.use_all_cores() right after the imports" in first[0]
+"""
+    done = run("-c", IDLE, "", program)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", NOT_SAID)
+def test_nothing_is_said_of_cores_that_are_used_or_were_set_up(name: str) -> None:
+    setup, check, environment = NOT_SAID[name]
+    done = run("-c", IDLE, setup, check, **environment)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     before = jax.config.jax_compilation_cache_dir

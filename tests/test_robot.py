@@ -203,7 +203,8 @@ def test_errors_name_what_was_given_and_what_is_allowed(name: str) -> None:
 
 def test_a_robot_tells_a_person_what_it_is() -> None:
     assert repr(arm()) == (
-        "Robot(arm: 6 degrees of freedom in 4 joints (1 ball, 1 slide, 2 hinge), 5 bodies, sites: marker, tip)"
+        "Robot(arm: 6 degrees of freedom in 4 joints (1 ball, 1 slide, 2 hinge), 5 bodies, sites: marker, tip, "
+        "q_home: qpos0 moved inside the limits)"
     )
     assert "1 free" in repr(duck()) and "sites: none" in repr(duck())
     several = dataclasses.replace(arm(), q_home=jnp.zeros((3, 7)))

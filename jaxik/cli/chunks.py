@@ -67,7 +67,7 @@ def _rows(job: Job, start: int, size: int) -> np.ndarray:
     return np.minimum(np.arange(start, start + size), job.count - 1)
 
 
-def _solve(problem: Problem, q0: jax.Array, options: SolveOptions | SearchOptions, keys: Any) -> Solution:
+def _solve(problem: Problem, q0: jax.Array | None, options: SolveOptions | SearchOptions, keys: Any) -> Solution:
     if isinstance(options, SolveOptions):
         return solve(problem, q0, options=options)
-    return search(problem, keys, starts=q0[:, None], options=options)
+    return search(problem, keys, starts=None if q0 is None else q0[:, None], options=options)

@@ -72,6 +72,7 @@ def _facts(robot: Robot) -> Table:
     table.add_row("degrees of freedom", f"{robot.nv}" + (f" ({robot.nq} coordinates)" if robot.nq != robot.nv else ""))
     table.add_row("joints", counts or "none")
     table.add_row("mass", f"{float(np.sum(robot.body_mass)):.4g} kg")
+    table.add_row("home", robot.q_home_origin)
     table.add_row("extent", f"{extent}, from body to body at home, along x, y, z")
     return table
 

@@ -48,7 +48,7 @@ class Job:
       robot, limits: as of `Problem`.
       tasks, constraints: as of `Problem`, with one target each, or with n.
       moves: (nv,) of bool, False where a degree of freedom is frozen; None: all move.
-      start: (nq,), or (n, nq).
+      start: (nq,), or (n, nq); None: a search begins as it does by default.
       options: of `solve`, or of `search`, which tries other starts as well.
       seed: of the starts of a search.
       count: the number of elements, n.
@@ -59,7 +59,7 @@ class Job:
     limits: tuple[Limit, ...] | None
     constraints: dict[str, Task] | None
     moves: np.ndarray | None
-    start: np.ndarray
+    start: np.ndarray | None
     options: SolveOptions | SearchOptions
     seed: int
     count: int
@@ -69,7 +69,9 @@ class Job:
         """The tasks and constraints by the names under which a solution has their residuals."""
         return self.tasks | (self.constraints or {})
 
-    def part(self, rows: np.ndarray) -> tuple[Problem, np.ndarray, SolveOptions | SearchOptions, jax.Array | None]:
+    def part(
+        self, rows: np.ndarray
+    ) -> tuple[Problem, np.ndarray | None, SolveOptions | SearchOptions, jax.Array | None]:
         """The problem, starts, options and keys of some elements: what is of all goes to the device in parts."""
         dtype = self.robot.q_home.dtype
 
@@ -78,12 +80,14 @@ class Job:
             return own.astype(dtype) if np.issubdtype(own.dtype, np.floating) else own
 
         tasks, constraints = jax.tree.map(pick, wants := (self.tasks, self.constraints), core_ranks(wants))
-        start = np.broadcast_to(self.start, (self.count, self.robot.nq))[rows]
+        start = None
+        if self.start is not None:
+            start = np.broadcast_to(self.start, (self.count, self.robot.nq))[rows].astype(dtype)
         problem = Problem(self.robot, tasks, self.limits, constraints, self.moves)
         keys = None
         if isinstance(self.options, SearchOptions):
             keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.key(self.seed), row))(rows)
-        return problem, start.astype(dtype), self.options, keys
+        return problem, start, self.options, keys
 
 
 def read_dtype(root: Section, given: str | None) -> str:
@@ -123,7 +127,7 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
         limits=read_limits(root, source),
         constraints=constraints,
         moves=read_frozen(root, source),
-        start=read_start(root, robot, units, source.seed, length),
+        start=read_start(root, robot, units, source.seed, length, searches=isinstance(options, SearchOptions)),
         options=options,
         seed=source.seed,
         count=length,

@@ -5,7 +5,7 @@ With n elements, beside the arrays that `jaxik.storage` lists, in SI units:
 | array | shape | |
 |---|---|---|
 | `targets/TASK/PART` | (n, ...) | of poses the position (n, 3) [m] and the quaternion (n, 4) wxyz |
-| `start` | (nq,) or (n, nq) | where solving started |
+| `start` | (nq,) or (n, nq) | where solving started; of a search where the configuration says it |
 
 And for whoever finds the file: `elements_asked` (more than n where a person interrupted it), `config` (the text of the
 configuration) and `arguments` (JSON: options of the command line that replace parts of it).
@@ -57,12 +57,14 @@ def write_solution(file: IO[bytes], job: Job, solution: Solution, config: str, a
     """Write an `.npz` with the arrays that this module's text and `jaxik.storage` list."""
     count = len(solution.q)
     more: dict[str, Any] = {
-        "start": job.start if job.start.ndim == 1 else job.start[:count],
         "elements_asked": job.count,
         "config": config,
         "arguments": json.dumps(arguments),
     }
-    units = {"start": "see q_unit"}
+    units: dict[str, str] = {}
+    if job.start is not None:
+        more["start"] = job.start if job.start.ndim == 1 else job.start[:count]
+        units["start"] = "see q_unit"
     for name, task in job.reported.items():
         for part in targets(task, count):
             more[f"targets/{name}/{part.name}"] = part.value

@@ -12,8 +12,15 @@ from jaxik.core.errors import JaxikWarning
 from jaxik.robot.robot import Robot
 
 
-def read_start(root: Section, robot: Robot, units: Units, seed: int, count: int) -> np.ndarray:
-    """The start under the key `start`: (nq,), or (count, nq) where it is sampled; the robot's `q_home` by default."""
+def read_start(
+    root: Section, robot: Robot, units: Units, seed: int, count: int, *, searches: bool
+) -> np.ndarray | None:
+    """The start under the key `start`: (nq,), or (count, nq) where it is sampled.
+
+    By default the robot's `q_home`, or None where a search begins as it does by default.
+    """
+    if searches and "start" not in root:
+        return None
     value = root.get("start", "home")
     if value == "sample":
         # Not the key of the targets: from there they would be solved already.

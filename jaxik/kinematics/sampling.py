@@ -4,7 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxik.core.errors import JaxikError
 from jaxik.kinematics.model import RobotModel
+from jaxik.kinematics.reduced import Coordinates, apply_couplings_clipped, coordinates, tighten_leader_limits
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
 from jaxik.numerics.linalg import static_gather
@@ -17,8 +19,26 @@ def dimensions(topology: Topology) -> int:
 
 
 def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array) -> jax.Array:
-    """A random configuration (nq,), uniform within limits, as `spread` has them."""
-    return spread(robot, jax.random.uniform(key, (dimensions(robot.topology),), robot.q_home.dtype), unlimited_range)
+    """A random configuration (nq,), uniform within limits, as `spread` has them, that meets the joint couplings.
+
+    Leaders are uniform where no follower passes its limits.
+    """
+    shares = jax.random.uniform(key, (dimensions(robot.topology),), robot.q_home.dtype)
+    moving = coupled_coordinates(robot.topology)
+    kept = tighten_leader_limits(robot, moving)
+    return apply_couplings_clipped(kept, moving, spread(kept, shares, unlimited_range))
+
+
+def coupled_coordinates(topology: Topology) -> Coordinates:
+    """All degrees of freedom behind the joint couplings, or all on their own where no couplings can hold together.
+
+    Such a robot is one for `constraints={}`, which drops them.
+    """
+    dofs = range(topology.nv)
+    try:
+        return coordinates(topology, dofs, hold_couplings=True)
+    except JaxikError:
+        return coordinates(topology, dofs, hold_couplings=False)
 
 
 def spread(robot: RobotModel, shares: jax.Array, unlimited_range: jax.Array) -> jax.Array:

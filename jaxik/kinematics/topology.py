@@ -115,6 +115,11 @@ class Topology:
         return tuple(j.name for j in self.joints)
 
     @functools.cached_property
+    def has_home(self) -> bool:
+        """Whether the model names a home, as the keyframe "home"."""
+        return "home" in self.keyframes
+
+    @functools.cached_property
     def q_columns(self) -> tuple[tuple[str, str], ...]:
         """For each coordinate of a configuration, its joint and its unit: "rad", "m", or "1" of a quaternion wxyz."""
         return tuple((joint.name, unit) for joint in self.joints for unit in joint.type.q_units)

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxik.batching.broadcast import batch_shape, fold, over_batch
 from jaxik.core.pytree import core_ranks
-from jaxik.kinematics import dynamics, manifold, sampling
+from jaxik.kinematics import dynamics, home, manifold, sampling
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.link_constants import segments
 from jaxik.kinematics.model import RobotModel
@@ -58,6 +58,13 @@ def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array, shape:
     axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
     draw = jax.vmap(sampling.sample, in_axes=(axes, 0, None))
     return draw(robots, keys, unlimited_range).reshape(*shape, robot.nq)
+
+
+@jax.jit
+def first_start(robot: RobotModel) -> jax.Array:
+    """Where a search begins (*batch, nq), as `jaxik.kinematics.home` has it."""
+    robot = robot.astype(robot.q_home.dtype)
+    return over_batch(lambda robot: home.first_start(robot), {"robot": robot}, {"robot": core_ranks(robot)})
 
 
 @partial(jax.jit, static_argnums=0)

@@ -17,6 +17,7 @@ from jaxik.core.pytree import core_ranks, pytree
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.home import home_origin
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan, plan
 from jaxik.kinematics.topology import subtree
@@ -35,6 +36,11 @@ class Robot(RobotModel):
     Every leaf may have leading batch axes: a thousand robots with different link lengths are one `Robot`. The dtype of
     the configuration decides: leaves are cast to it at use. `RobotModel` says what the leaves are.
     """
+
+    @property
+    def q_home_origin(self) -> str:
+        """Where `q_home` comes from: "keyframe 'home'", "qpos0 moved inside the limits" or "set after loading"."""
+        return home_origin(self)
 
     # --- configurations ----------------------------------------------------------------------------------------
 
@@ -79,9 +85,10 @@ class Robot(RobotModel):
         """Random configurations (*shape, nq).
 
         Uniform within limits; hinges without limits in (-pi, pi]; ball and free rotations uniform on SO(3), limited
-        balls uniform in axis and angle; slides without limits and free positions in [-unlimited_range, unlimited_range]
-          [m]. Joints that a
-        coupling drives are drawn like others: `solve` of a posture places them.
+        balls uniform in axis and angle; slides without limits and free positions in
+        [-unlimited_range, unlimited_range] [m]. Joints that a coupling drives, such as mimic joints, are where it has
+        them, and the joints that drive them uniform where none passes its limits; couplings that contradict each other
+        are left out.
 
         Raises:
           JaxikError: if `shape` does not broadcast with the robot's own batch axes.
@@ -250,7 +257,7 @@ class Robot(RobotModel):
         batch = np.shape(self.q_home)[:-1]
         return (
             f"Robot({self.name}: {self.nv} degrees of freedom in {len(kinds)} joints ({counts or 'none'}), "
-            f"{len(self.topology.body_names) - 1} bodies, sites: {shown or 'none'}"
+            f"{len(self.topology.body_names) - 1} bodies, sites: {shown or 'none'}, q_home: {self.q_home_origin}"
             + (f", batch {batch}" if batch else "")
             + ")"
         )

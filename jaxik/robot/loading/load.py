@@ -58,7 +58,6 @@ def build_robot(source: Source) -> Robot:
     velocity = np.full(model.nv, np.inf)
     for name, limit in source.velocity_limits.items():
         velocity[list(topology.joints[topology.joint_index(name)].v_indices)] = limit
-    home = np.flatnonzero([key == "home" for key in topology.keyframes])
     leaves = dict(
         body_position=model.body_pos,
         body_quaternion=model.body_quat,
@@ -72,7 +71,7 @@ def build_robot(source: Source) -> Robot:
         velocity_limit=velocity,
         armature=model.dof_armature,
         qpos0=model.qpos0,
-        q_home=model.key_qpos[home[0]] if home.size else _inside(topology, model.qpos0, lower, upper),
+        q_home=model.key("home").qpos if topology.has_home else _inside(topology, model.qpos0, lower, upper),
         keyframes=model.key_qpos.reshape(model.nkey, model.nq),
         site_position=model.site_pos,
         site_quaternion=model.site_quat,
@@ -184,7 +183,7 @@ def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
 
 def _home_outside(topology: Topology, model: mujoco.MjModel) -> list[str]:
     """The joints that the keyframe "home" has outside their limits, by how much; 1e-6 is what digits are written to."""
-    if "home" not in topology.keyframes:
+    if not topology.has_home:
         return []
     home = model.key_qpos[topology.keyframes.index("home")]
     found = []

@@ -17,6 +17,8 @@ from jaxik.kinematics.topology import Topology
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
 from jaxik.problem.problem import Problem, check_solvable, levels, without_velocity_tasks
 from jaxik.results.solution import Solution
+from jaxik.robot import batched
+from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import hard_constraints, has_tolerances
@@ -33,7 +35,8 @@ CANDIDATES = 8
 def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: SearchOptions | None = None) -> Solution:
     """Solve inverse kinematics globally: bounded Levenberg-Marquardt from start after start until one gets there.
 
-    The user's own starts come first, or `q_home`; then a quasi-random sequence fills the joint space evenly. Attempts
+    The user's own starts come first. Without any it is `q_home`, or the middle of the joint ranges where `q_home` is no
+    keyframe but qpos0 moved inside the limits; then a quasi-random sequence fills the joint space evenly. Attempts
     that crawl are given up early, and elements that are solved leave at once, so that work goes to what is unsolved.
     What got there is finished as `solve` does: polished, lower levels solved in what the higher ones leave free.
     Where nothing gets there, the best of all attempts is brought to stationarity: STALLED, with the closest pose found,
@@ -45,7 +48,7 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
         (*batch,), one for each element. The same key gives the same answer, whatever else is in the batch.
       starts: configurations (*batch, k, nq) to start from before all others, best guess first; or (nq,), one for all.
         Their dtype decides in which precision everything is computed; by default it is that of the robot's `q_home`.
-        Joints that no task depends on, or that `dof_mask` holds, stay where the first start has them.
+        Joints that no task depends on, or that `dof_mask` holds, stay where the first start has them, or `q_home`.
       options: `SearchOptions`.
 
     Returns:
@@ -61,15 +64,24 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     if options is not None and not isinstance(options, SearchOptions):
         raise JaxikError(f"options is a jaxik.SearchOptions, not {type(options).__name__}")
     options = SearchOptions() if options is None else options
-    starts = configuration("starts", problem.robot.q_home if starts is None else starts, problem.robot)
+    base, starts = _starts(problem.robot, starts)
+    reference = base if options.reference is None else options.reference
+    reference = configuration("reference", reference, problem.robot)
+    key, options = _typed(key), dataclasses.replace(options, reference=reference)
+    batch_shape(*_named(problem, key, starts, options))  # out here: `jit` adds lines of its own to errors
+    return _search(problem, key, base, starts, options)
+
+
+def _starts(robot: Robot, given: Any) -> tuple[jax.Array, jax.Array]:
+    """Where joints stand that no task moves (*batch, nq), and the starts (*batch, k, nq) that come first."""
+    if given is None:
+        home = configuration("q_home", robot.q_home, robot)
+        return home, (home if robot.topology.has_home else batched.first_start(robot))[..., None, :]
+    starts = configuration("starts", given, robot)
     starts = starts[None] if starts.ndim == 1 else starts
     if starts.shape[-2] == 0:
         raise JaxikError("starts has shape (*batch, k, nq) with k >= 1; leave it out to start from q_home")
-    reference = starts[..., 0, :] if options.reference is None else options.reference
-    reference = configuration("reference", reference, problem.robot)
-    arguments = problem, _typed(key), starts, dataclasses.replace(options, reference=reference)
-    batch_shape(*_named(*arguments))  # out here: `jit` adds lines of its own to errors that are raised inside
-    return _search(*arguments)
+    return starts[..., 0, :], starts
 
 
 def _named(problem: Problem, key: jax.Array, starts: jax.Array, options: SearchOptions) -> tuple[Any, Any]:
@@ -88,7 +100,7 @@ def _typed(key: Any) -> jax.Array:
 
 
 @jax.jit
-def _search(problem: Problem, key: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
+def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
     shape = batch_shape(*_named(problem, key, starts, options))
     problem, options = cast_problem(problem, starts.dtype), cast(options, starts.dtype)
     problem = with_hard_constraints(problem, jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype))
@@ -104,7 +116,7 @@ def _search(problem: Problem, key: jax.Array, starts: jax.Array, options: Search
         unlimited_range=options.unlimited_range,
         steps=options.max_steps_per_start,
     )
-    arguments = problem, starts[..., 0, :], options.solve_options, spread
+    arguments = problem, base, options.solve_options, spread
     ranks = core_ranks(problem), 1, core_ranks(options.solve_options), core_ranks(spread)
     method = search_method(len(levels(problem)), bool(hard_constraints(problem)), options.rank_by)
     if num_candidates == 1:

@@ -25,7 +25,7 @@ class StartSampler:
     """What a search varies from element to element, and candidate to candidate.
 
     Attributes:
-      own (k, nq): the user's starts, or home.
+      own (k, nq): the user's starts, or the robot's first.
       reference (nq,): hinges that make several turns start within half a turn of it; what has no limits, around it.
       shift (d,): uint32, the place in the unit cube from which the sequence sets out, in units of 2^-32.
       first, stride, count (): int32; of all starts of the element it takes `count`, every `stride`-th from `first` on.
