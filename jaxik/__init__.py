@@ -13,6 +13,10 @@ from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
 from jaxik.limits.position import PositionLimit
 from jaxik.limits.velocity import VelocityLimit
+from jaxik.pictures.camera import Camera
+from jaxik.pictures.film import film
+from jaxik.pictures.picture import Picture
+from jaxik.pictures.render import render
 from jaxik.problem.problem import Problem
 from jaxik.qp_solver import ActiveSet, Certificate, QPOptions, QPSolution
 from jaxik.qp_solver.qp import qp
@@ -51,6 +55,7 @@ __all__ = [
     "AccelerationLimit",
     "ActiveSet",
     "AxisAlignTask",
+    "Camera",
     "Certificate",
     "ComTask",
     "ConfigurationLimit",
@@ -75,6 +80,7 @@ __all__ = [
     "Motion",
     "Objective",
     "OmniwheelTask",
+    "Picture",
     "PositionLimit",
     "PostureTask",
     "Problem",
@@ -95,6 +101,7 @@ __all__ = [
     "VelocityTask",
     "bundled_robots",
     "enable_compilation_cache",
+    "film",
     "leaf",
     "linearize",
     "load",
@@ -102,6 +109,7 @@ __all__ = [
     "plot_trace",
     "pytree",
     "qp",
+    "render",
     "save",
     "search",
     "solve",

@@ -101,7 +101,7 @@ def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions, key
 @pytest.fixture(name="unsolved")
 def without_solving(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is read and written."""
-    monkeypatch.setattr(chunks, "_solve", stay)
+    monkeypatch.setattr(chunks, "solve_part", stay)
 
 
 def interrupted_after(calls: int) -> Any:

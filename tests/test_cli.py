@@ -136,7 +136,7 @@ def test_chunks_pair_starts_with_targets_and_compile_once(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced = []
-    monkeypatch.setattr(chunks, "_solve", lambda *problem: traced.append(1) or stay(*problem))
+    monkeypatch.setattr(chunks, "solve_part", lambda *problem: traced.append(1) or stay(*problem))
     assert jaxik_run({"start": "sample", "output": "o.npz"}, "--chunk", "3", "-q").code == 0
     assert len(traced) == 1
     with np.load(folder / "o.npz") as found:
@@ -303,7 +303,7 @@ def test_every_option_has_help() -> None:
 
 
 def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "_solve", stay)
+    monkeypatch.setattr(chunks, "solve_part", stay)
     text = CONFIG_HELP.split("\n\n", 1)[1]
     assert jaxik_run(text, "--targets", "4").code == 0
 

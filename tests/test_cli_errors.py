@@ -177,7 +177,7 @@ WRONG: list[tuple[Any, str]] = [
 def test_wrong_input_is_said_in_one_line(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, expected: str
 ) -> None:
-    monkeypatch.setattr(chunks, "_solve", lambda *problem: pytest.fail("it was solved nevertheless"))
+    monkeypatch.setattr(chunks, "solve_part", lambda *problem: pytest.fail("it was solved nevertheless"))
     files(folder)
     before = sorted(folder.iterdir())
     done = jaxik_run(changes)
@@ -250,7 +250,7 @@ def test_internal_error_is_no_wrong_input(jaxik_run: Any, monkeypatch: pytest.Mo
     def fail(*problem: Any) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(chunks, "_solve", fail)
+    monkeypatch.setattr(chunks, "solve_part", fail)
     done = jaxik_run({})
     assert done.code == 1
     assert "RuntimeError: no memory" in done.err and done.err.endswith("please report it with the lines above\n")

@@ -465,7 +465,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_wrong_task_is_said_in_one_line(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, expected: str
 ) -> None:
-    monkeypatch.setattr(chunks, "_solve", lambda *problem: pytest.fail("it was solved nevertheless"))
+    monkeypatch.setattr(chunks, "solve_part", lambda *problem: pytest.fail("it was solved nevertheless"))
     done = jaxik_run(changes)
     assert (done.code, done.out) == (2, "")
     assert done.err.count("\n") == 1
@@ -514,7 +514,7 @@ def errors_at_start(problem: jaxik.Problem, q0: jax.Array, options: Any, keys: N
 def test_summary_and_output_have_every_type_of_task(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "_solve", errors_at_start)
+    monkeypatch.setattr(chunks, "solve_part", errors_at_start)
     (folder / "arm.xml").write_text(ARM.replace('active="false"', 'active="true"'))
     bent = {"target": {"from": {"elbow": -1}}}
     tasks = {

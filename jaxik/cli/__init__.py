@@ -1,4 +1,4 @@
-"""The command line: `jaxik solve`, `jaxik info`, `jaxik robots`."""
+"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`."""
 
 import logging
 import os
@@ -10,10 +10,11 @@ from typing import Any
 
 from jaxik.cli.arguments import parse
 from jaxik.cli.info import run_info, run_robots
+from jaxik.cli.rendering import run_render
 from jaxik.cli.solving import run_solve
 from jaxik.core.errors import JaxikError, JaxikWarning
 
-COMMANDS = {"solve": run_solve, "info": run_info, "robots": run_robots}
+COMMANDS = {"solve": run_solve, "render": run_render, "info": run_info, "robots": run_robots}
 INTERNAL, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 

@@ -43,7 +43,12 @@ def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argumen
     parser = _Parser("jaxik", description="Batched inverse kinematics on MuJoCo models.", allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__, help="print the version and end")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    return parser, {"solve": _solve(commands), "info": _info(commands), "robots": _robots(commands)}
+    return parser, {
+        "solve": _solve(commands),
+        "render": _render(commands),
+        "info": _info(commands),
+        "robots": _robots(commands),
+    }
 
 
 def _solve(commands: Any) -> argparse.ArgumentParser:
@@ -69,6 +74,26 @@ def _solve(commands: Any) -> argparse.ArgumentParser:
     printed.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     printed.add_argument("--json", action="store_true", help="print the summary as JSON, in SI units")
     return parser
+
+
+def _render(commands: Any) -> argparse.ArgumentParser:
+    text = "draw a robot, or what a configuration leads to"
+    parser = commands.add_parser("render", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    add = parser.add_argument
+    add("source", metavar="CONFIG|ROBOT", help="YAML file that is solved first, bundled name, or MJCF or URDF file")
+    add("picture", metavar="PICTURE", type=Path, help=".png or .jpg; .mp4 or .gif move through the solutions")
+    add("--size", metavar="WxH", type=_size, default=(640, 480), help="width and height in pixels (default: 640x480)")
+    add("--azimuth", metavar="DEG", type=float, default=135.0, help="direction of view about z (default: %(default)s)")
+    add("--elevation", metavar="DEG", type=float, default=-20.0, help="above 0 it looks up (default: %(default)s)")
+    add("--force", action="store_true", help="replace the picture where it exists")
+    return parser
+
+
+def _size(text: str) -> tuple[int, int]:
+    width, _, height = text.partition("x")
+    if not (width.isdecimal() and height.isdecimal() and 0 < int(width) <= 8192 and 0 < int(height) <= 8192):
+        raise argparse.ArgumentTypeError(f"width and height as in 640x480, at most 8192, not {text!r}")
+    return int(width), int(height)
 
 
 def _info(commands: Any) -> argparse.ArgumentParser:

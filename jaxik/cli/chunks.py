@@ -43,7 +43,7 @@ def solve_in_chunks(job: Job, size: int, compiled: Callable[[], None], advance: 
     """
     size = min(size, job.count)
     started = time.perf_counter()
-    run = jax.jit(_solve).lower(*job.part(_rows(job, 0, size))).compile()
+    run = jax.jit(solve_part).lower(*job.part(_rows(job, 0, size))).compile()
     running = time.perf_counter()
     compiled()
     parts: list[Solution] = []
@@ -67,7 +67,8 @@ def _rows(job: Job, start: int, size: int) -> np.ndarray:
     return np.minimum(np.arange(start, start + size), job.count - 1)
 
 
-def _solve(problem: Problem, q0: jax.Array | None, options: SolveOptions | SearchOptions, keys: Any) -> Solution:
+def solve_part(problem: Problem, q0: Any, options: SolveOptions | SearchOptions, keys: Any) -> Solution:
+    """Solve the elements of `Job.part`."""
     if isinstance(options, SolveOptions):
         return solve(problem, q0, options=options)
     return search(problem, keys, starts=None if q0 is None else q0[:, None], options=options)

@@ -36,7 +36,7 @@ def reserved(path: Path | None, force: bool) -> Iterator[IO[bytes] | None]:
     if path is None:
         yield None
         return
-    _keep(f"output {path}", path, force)
+    check_new(f"output {path}", path, force)
     with archive.replacing(path) as file:
         yield file
 
@@ -45,10 +45,11 @@ def check_plot(path: Path | None, force: bool) -> None:
     """Raise a `JaxikError` if a plot cannot be written there, or exists and `force` is not given."""
     if path is not None:
         check_file(path)
-        _keep(f"plot {path}", path, force)
+        check_new(f"plot {path}", path, force)
 
 
-def _keep(what: str, path: Path, force: bool) -> None:
+def check_new(what: str, path: Path, force: bool) -> None:
+    """Raise a `JaxikError` if a file exists and `force` is not given."""
     if path.is_file() and not force:
         raise JaxikError(f"{what}: exists already; choose another name, or --force to replace it")
 

@@ -82,6 +82,15 @@ class Problem:
         limits = None if self.limits is None else tuple(self.limits)
         set_fields(self, tasks=tasks, limits=limits, dof_mask=mask, constraints=constraints)
 
+    def show(self, q: Any = None, **options: Any) -> Any:
+        """A `Picture` of the robot at configurations (*batch, nq), `q_home` by default, and of its targets.
+
+        Options are those of `jaxik.render`; `.save("problem.png")` writes it.
+        """
+        from jaxik.pictures.show import show_problem
+
+        return show_problem(self, q, **options)
+
 
 def _check(kind: str, name: str, task: Task | VelocityTask | Limit, robot: Robot) -> None:
     if not isinstance(task, Limit) and task.priority < 0:

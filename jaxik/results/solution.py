@@ -51,6 +51,20 @@ class Solution(Outcome):
         """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""
         return _described(self)
 
+    def show(self, problem: Any, **options: Any) -> Any:
+        """A `Picture` of the solution; of a batch all, transparent, those that did not converge in another colour.
+
+        Args:
+          problem: the `Problem` that was solved, whose targets are drawn as well, or the `Robot`.
+          options: those of `jaxik.render`.
+
+        Raises:
+          JaxikError: if it is of another robot.
+        """
+        from jaxik.pictures.show import show_solution
+
+        return show_solution(self, problem, **options)
+
 
 def _described(solution: Solution) -> str:
     name = solution.topology.name

@@ -42,6 +42,15 @@ class Robot(RobotModel):
         """Where `q_home` comes from: "keyframe 'home'", "qpos0 moved inside the limits" or "set after loading"."""
         return home_origin(self)
 
+    def show(self, q: Any = None, **options: Any) -> Any:
+        """A `Picture` of the robot at configurations (*batch, nq), `q_home` by default, that a notebook shows.
+
+        Options are those of `jaxik.render`; `.save("robot.png")` writes it.
+        """
+        from jaxik.pictures.show import show_robot
+
+        return show_robot(self, q, **options)
+
     # --- configurations ----------------------------------------------------------------------------------------
 
     def configuration(self, values: Mapping[str, Any], base: Any = None) -> jax.Array:

@@ -1,0 +1,118 @@
+"""What stands in a picture: shapes in the world, of robots in many poses, targets, frames and paths."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+
+from jaxik.pictures.shapes import CAPSULE, SPHERE, Shapes, z_towards
+from jaxik.robot.robot import Robot
+
+# Colours that people tell apart whatever their eyes (Okabe and Ito, 2008).
+BLUE, ORANGE, VERMILION, GREEN, SKY = (
+    (0.0, 0.447, 0.698),
+    (0.902, 0.624, 0.0),
+    (0.835, 0.369, 0.0),
+    (0.0, 0.62, 0.451),
+    (0.337, 0.706, 0.914),
+)
+LINK = (0.82, 0.84, 0.86)
+# x, y, z: red, green, blue.
+AXES = (0.85, 0.15, 0.1), (0.1, 0.6, 0.15), (0.1, 0.3, 0.9)
+
+
+class Drawing(NamedTuple):
+    """Shapes in the world, as `Shapes` has them on bodies, each with its colour.
+
+    Attributes:
+      kind (n,), size (n, 3), position (n, 3) [m], rotation (n, 3, 3), color (n, 4): RGBA in [0, 1].
+    """
+
+    kind: np.ndarray
+    size: np.ndarray
+    position: np.ndarray
+    rotation: np.ndarray
+    color: np.ndarray
+
+
+def joined(drawings: Sequence[Drawing]) -> Drawing:
+    """All of them in one."""
+    return Drawing(*(np.concatenate(parts) for parts in zip(*drawings, strict=True)))
+
+
+def draw_robot(
+    robot: Robot,
+    shapes: Shapes,
+    q: Any,
+    link: Sequence[float] = LINK,
+    joint: Sequence[float] = BLUE,
+    alpha: float = 1.0,
+) -> Drawing:
+    """The robot at configurations (*batch, nq), all of them."""
+    q = jnp.reshape(jnp.asarray(q), (-1, robot.nq))
+    poses = robot.forward(q)
+    rotation = np.asarray(poses.rotation().as_matrix(), float)[:, shapes.body]
+    origin = np.asarray(poses.translation(), float)[:, shapes.body]
+    position = origin + np.einsum("bnij,nj->bni", rotation, shapes.position)
+    count = len(rotation)
+    color = np.where(shapes.is_joint[:, None], (*joint, alpha), (*link, alpha))
+    return Drawing(
+        np.tile(shapes.kind, count),
+        np.tile(shapes.size, (count, 1)),
+        position.reshape(-1, 3),
+        (rotation @ shapes.rotation).reshape(-1, 3, 3),
+        np.tile(color, (count, 1)),
+    )
+
+
+def draw_frames(poses: jaxlie.SE3, length: float) -> Drawing:
+    """The axes of poses (*batch), x red, y green, z blue."""
+    origin = np.asarray(poses.translation(), float).reshape(-1, 3)
+    rotation = np.asarray(poses.rotation().as_matrix(), float).reshape(-1, 3, 3)
+    parts = [
+        _lines(origin, origin + length * rotation[:, :, axis], 0.06 * length, (*AXES[axis], 1.0)) for axis in range(3)
+    ]
+    return joined(parts)
+
+
+def draw_points(points: Any, radius: float, color: Sequence[float], alpha: float = 1.0) -> Drawing:
+    """Balls at points (*batch, 3)."""
+    points = np.asarray(points, float).reshape(-1, 3)
+    count = len(points)
+    return Drawing(
+        np.full(count, SPHERE),
+        np.tile([radius, 0.0, 0.0], (count, 1)),
+        points,
+        np.tile(np.eye(3), (count, 1, 1)),
+        np.tile([*color, alpha], (count, 1)),
+    )
+
+
+def draw_line(points: Any, radius: float, color: Sequence[float]) -> Drawing:
+    """A line through points (T, 3)."""
+    points = np.asarray(points, float).reshape(-1, 3)
+    return _lines(points[:-1], points[1:], radius, (*color, 1.0))
+
+
+def _lines(start: np.ndarray, end: np.ndarray, radius: float, color: Sequence[float]) -> Drawing:
+    """Thin capsules between points (n, 3)."""
+    along, count = end - start, len(start)
+    half = np.linalg.norm(along, axis=1) / 2
+    return Drawing(
+        np.full(count, CAPSULE),
+        np.stack([np.full(count, radius), half, np.zeros(count)], axis=1),
+        (start + end) / 2,
+        z_towards(along),
+        np.tile(np.asarray(color, float), (count, 1)),
+    )
+
+
+def bounding_balls(drawing: Drawing) -> tuple[np.ndarray, np.ndarray]:
+    """Centres (k, 3) and radii (k,) [m] of balls that hold all that is drawn; of a capsule one at each end."""
+    is_capsule = drawing.kind == CAPSULE
+    is_round = is_capsule | (drawing.kind == SPHERE)
+    radius = np.where(is_round, drawing.size[:, 0], np.linalg.norm(drawing.size, axis=1))
+    along = np.where(is_capsule, drawing.size[:, 1], 0)[:, None] * drawing.rotation[:, :, 2]
+    return np.concatenate([drawing.position - along, drawing.position + along]), np.tile(radius, 2)

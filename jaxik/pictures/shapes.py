@@ -1,0 +1,113 @@
+"""What a robot looks like: primitive shapes on its bodies."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.core.pytree import core_ranks
+from jaxik.kinematics.topology import JointType
+from jaxik.numerics import lie
+from jaxik.robot.robot import Robot
+
+# Shapes by the numbers that MuJoCo gives them (mjtGeom).
+SPHERE, CAPSULE, CYLINDER, BOX = 2, 3, 5, 6
+
+# Radius of a link, as a share of the median length; of a joint's ball, as a share of that radius.
+LINK_RADIUS, BALL_RADIUS = 0.2, 1.35
+# The median says little where a robot has many short links and few long ones: at most and at least this share of the
+# longest.
+THICKEST, THINNEST = 0.12, 0.03
+# The radius where nothing is long [m], and what counts as nothing.
+ALONE = 0.05
+SHORTEST = 1e-6
+
+
+class Shapes(NamedTuple):
+    """Primitive shapes on bodies.
+
+    Attributes:
+      body (n,): index of the body that carries each.
+      kind (n,): `SPHERE`, `CAPSULE`, `CYLINDER` or `BOX`.
+      size (n, 3) [m]: MuJoCo's: radius; radius and half length along z; half edges.
+      position (n, 3) [m], rotation (n, 3, 3): in the body's axes.
+      is_joint (n,): whether it stands for a joint, and not for a link.
+    """
+
+    body: np.ndarray
+    kind: np.ndarray
+    size: np.ndarray
+    position: np.ndarray
+    rotation: np.ndarray
+    is_joint: np.ndarray
+
+
+def one_robot(robot: Robot) -> Robot:
+    """The first of a batch of robots, on the host."""
+    return jax.tree.map(
+        lambda x, rank: np.asarray(x).reshape(-1, *x.shape[x.ndim - rank :])[0] if x.ndim > rank else np.asarray(x),
+        robot,
+        core_ranks(robot),
+    )
+
+
+def automatic_shapes(robot: Robot) -> Shapes:
+    """Shapes for any robot: a ball at each joint, a capsule from there to the joints and tool points behind it."""
+    robot = one_robot(robot)
+    links = [(body, start, end) for body, start, end in _links(robot) if np.linalg.norm(end - start) > SHORTEST]
+    radius = _radius(np.array([np.linalg.norm(end - start) for _, start, end in links]))
+    rows = [
+        (body, CAPSULE, (radius, np.linalg.norm(end - start) / 2, 0), (start + end) / 2, z_towards(end - start), False)
+        for body, start, end in links
+    ]
+    ball = BALL_RADIUS * radius, 0, 0
+    rows += [(body, SPHERE, ball, anchor, np.eye(3), True) for body, anchor in _anchors(robot).items()]
+    if not rows:
+        return Shapes(*(np.zeros((0, *core)) for core in ((), (), (3,), (3,), (3, 3), ())))
+    return Shapes(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
+def _radius(lengths: np.ndarray) -> float:
+    """How thick links of these lengths (n,) are drawn [m]."""
+    if not lengths.size:
+        return ALONE
+    longest = lengths.max()
+    return float(np.clip(LINK_RADIUS * np.median(lengths), THINNEST * longest, THICKEST * longest))
+
+
+def _anchors(robot: Robot) -> dict[int, np.ndarray]:
+    """Where the first joint of each body turns it (3,), in the body's axes."""
+    first = {joint.body: j for j, joint in reversed([*enumerate(robot.topology.joints)])}
+    return {body: np.asarray(robot.joint_anchor[j], float) for body, j in first.items()}
+
+
+def _links(robot: Robot) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    """Bodies with two points (3,) in their axes: from their joint to that of a child, or to a tool point.
+
+    A body at the end of a chain that has no tool point reaches to its centre of mass.
+    """
+    topology, anchors, zero = robot.topology, _anchors(robot), np.zeros(3)
+    floating = {joint.body for joint in topology.joints if joint.type is JointType.FREE}
+    ends: dict[int, list[np.ndarray]] = {body: [] for body in range(1, len(topology.body_parents))}
+    for body, parent in enumerate(topology.body_parents):
+        if body and parent and body not in floating:
+            turned = lie.quaternion_to_matrix(jnp.asarray(robot.body_quaternion[body])) @ anchors.get(body, zero)
+            ends[parent].append(np.asarray(robot.body_position[body], float) + np.asarray(turned, float))
+    tools: dict[int, list[np.ndarray]] = {}
+    for index, (_, body) in enumerate(topology.carriers["site"]):
+        tools.setdefault(body, []).append(np.asarray(robot.site_position[index], float))
+    for body, points in ends.items():
+        if not points:
+            points += tools.get(body, [np.asarray(robot.body_center[body], float)])
+    return [(body, anchors.get(body, zero), point) for body, points in ends.items() for point in points]
+
+
+def z_towards(direction: np.ndarray) -> np.ndarray:
+    """Rotations (*batch, 3, 3) whose z axis points along a direction (*batch, 3)."""
+    length = np.linalg.norm(direction, axis=-1, keepdims=True)
+    z = np.where(length > 0, direction / np.where(length > 0, length, 1), np.array([0.0, 0.0, 1.0]))
+    helper = np.where(np.abs(z[..., :1]) < 0.9, np.array([1.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0]))
+    x = np.cross(helper, z)
+    x = x / np.linalg.norm(x, axis=-1, keepdims=True)
+    return np.stack([x, np.cross(z, x), z], axis=-1)
