@@ -1,4 +1,4 @@
-"""Where solving starts."""
+"""Read the starting configurations."""
 
 import warnings
 
@@ -13,7 +13,7 @@ from jaxik.robot.robot import Robot
 
 
 def read_start(root: Section, robot: Robot, units: Units, seed: int, count: int) -> np.ndarray:
-    """The start under the key `start`: (nq,), or (count, nq) where it is sampled; the robot's `q_home` by default."""
+    """Read the key `start`: (nq,), or (count, nq) if sampled; by default the robot's `q_home`."""
     value = root.get("start", "home")
     if value == "sample":
         # Not the key of the targets: from there they would be solved already.
