@@ -99,14 +99,14 @@ class _Choice(NamedTuple):
     """The constraint of one pivot.
 
     Attributes:
-      index (), mask (N,): which constraint, as a number and as a mask.
+      k (), mask (N,): which constraint, as a number and as a mask.
       pivots (N,): the diagonal of the tableau.
       wrong_sign (): its multiplier has the wrong sign, so that it leaves; else it enters.
       resumed (): it was entering already when another constraint blocked it.
       optimal (): no constraint is violated and no multiplier has the wrong sign.
     """
 
-    index: jax.Array
+    k: jax.Array
     mask: jax.Array
     pivots: jax.Array
     wrong_sign: jax.Array
@@ -146,7 +146,7 @@ def pivot_step(program: Program, scaled: ScaledQP, state: State, pending: Sweep)
     sign = signs(scaled, point)
     choice = _choose(scaled, state, tableau, sign)
     direction = _direction(program, scaled, state, tableau, choice, sign)
-    index, mask, leaves = choice.index, choice.mask, choice.wrong_sign
+    index, mask, leaves = choice.k, choice.mask, choice.wrong_sign
     slopes, step = direction.slopes, direction.step
 
     # A multiplier of the wrong sign goes to zero as its constraint is released; that of an entering constraint grows.
@@ -198,10 +198,10 @@ def _direction(
 ) -> _Direction:
     """The direction of the chosen constraint and the step along it; where none exists, whether that is infeasible."""
     numbers, size = rounding(sign.dtype), sign.shape[0]
-    slopes = column(tableau.entries, choice.index)
-    pivot, value = entry(choice.index, choice.pivots), entry(choice.index, state.point.value)
-    above = value > entry(choice.index, scaled.upper)
-    target = jnp.where(above, entry(choice.index, scaled.upper), entry(choice.index, scaled.lower))
+    slopes = column(tableau.entries, choice.k)
+    pivot, value = entry(choice.k, choice.pivots), entry(choice.k, state.point.value)
+    above = value > entry(choice.k, scaled.upper)
+    target = jnp.where(above, entry(choice.k, scaled.upper), entry(choice.k, scaled.lower))
     direction = jnp.where(above, 1, -1).astype(slopes.dtype)
 
     distance = jnp.abs(target - value)
@@ -212,9 +212,7 @@ def _direction(
         step = _ratio_test(scaled, state, slopes, direction, distance / -pivot, sign)
     else:
         dependent = ~choice.wrong_sign & ~choice.optimal & (pivot > -numbers.dependent)
-        slopes, pivot = lax.cond(
-            dependent, lambda: _refined_column(scaled, tableau, choice.index), lambda: (slopes, pivot)
-        )
+        slopes, pivot = lax.cond(dependent, lambda: _refined_column(scaled, tableau, choice.k), lambda: (slopes, pivot))
         step = _ratio_test(scaled, state, slopes, direction, distance / jnp.maximum(-pivot, numbers.eps**2), sign)
         unbounded = dependent & ~step.blocked
         ray = direction * jnp.where(choice.mask, 1, jnp.where(tableau.active, slopes, 0))
@@ -244,7 +242,7 @@ def _change_sides(
     """
     slopes, step = direction.slopes, direction.step
     blocked, halted = how
-    changing = jnp.where(blocked, step.leaving, choice.index)
+    changing = jnp.where(blocked, step.leaving, choice.k)
     mask = one_hot(changing, slopes.shape[0])
     activating = ~choice.wrong_sign & ~step.blocked
     pivot_column = jnp.where(blocked, column(tableau.entries, changing), slopes)
