@@ -11,7 +11,7 @@ import yaml
 from scipy.spatial.transform import Rotation
 
 import jaxik
-from jaxik.cli import chunks, main
+from jaxik.cli import batches, main
 
 # Four joints in three types, small enough that a solve compiles quickly; both "tool" and "hand" are frames.
 ARM = """
@@ -101,7 +101,7 @@ def stay(problem: jaxik.Problem, q0: jax.Array, options: jaxik.SolveOptions, key
 @pytest.fixture(name="unsolved")
 def without_solving(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is read and written."""
-    monkeypatch.setattr(chunks, "solve_part", stay)
+    monkeypatch.setattr(batches, "solve_part", stay)
 
 
 def interrupted_after(calls: int) -> Any:

@@ -15,14 +15,14 @@ import pytest
 from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, stay, tip, without_solving  # noqa: F401 (fixtures)
 
 import jaxik
-from jaxik.cli import chunks, main
+from jaxik.cli import batches, main
 from jaxik.cli.arguments import CONFIG_HELP, build_parsers
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 def test_shipped_config_solves_and_says_what_a_newcomer_asks(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["solve", str(CONFIGS / "panda_reach.yaml"), "--targets", "64"]) == 0
+    assert main(["solve", str(CONFIGS / "panda_reach.yaml"), "--num-targets", "64"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     for words in (
@@ -111,9 +111,9 @@ def test_dtype_decides_the_precision_and_leaves_jax_as_it_was(jaxik_run: Any, fo
     assert jax.config.jax_enable_x64
 
 
-def test_chunks_change_nothing(jaxik_run: Any, folder: Path) -> None:
+def test_batches_change_nothing(jaxik_run: Any, folder: Path) -> None:
     for name, size in (("whole", "8"), ("parts", "3")):
-        assert jaxik_run({"output": f"{name}.npz"}, "--chunk", size, "-q").code == 0
+        assert jaxik_run({"output": f"{name}.npz"}, "--batch-size", size, "-q").code == 0
     with np.load(folder / "whole.npz") as whole, np.load(folder / "parts.npz") as parts:
         assert whole["q"].shape == (8, 4) and (whole["status"] == 0).sum() > 4
         np.testing.assert_array_equal(parts["status"], whole["status"])
@@ -121,23 +121,23 @@ def test_chunks_change_nothing(jaxik_run: Any, folder: Path) -> None:
             np.testing.assert_allclose(parts[name], whole[name], atol=1e-5, err_msg=name)
 
 
-def test_a_search_finds_what_the_start_does_not_lead_to_in_chunks_of_any_size(jaxik_run: Any, folder: Path) -> None:
+def test_a_search_finds_what_the_start_does_not_lead_to_in_batches_of_any_size(jaxik_run: Any, folder: Path) -> None:
     # Turned as far as it goes, away from most targets.
     stuck = {"start": {"lift": 0.5, "shoulder": 2.5, "elbow": 0.5}, "options": {"max_steps": 6}}
     for name, size, search in (("alone", "8", False), ("whole", "8", True), ("parts", "3", {"max_starts": 128})):
-        assert jaxik_run(stuck | {"search": search, "output": f"{name}.npz"}, "--chunk", size, "-q").code == 0
+        assert jaxik_run(stuck | {"search": search, "output": f"{name}.npz"}, "--batch-size", size, "-q").code == 0
     alone, whole, parts = (jaxik.load(folder / f"{name}.npz") for name in ("alone", "whole", "parts"))
     assert alone.converged.sum() < 8 and whole.converged.all() and whole.num_starts.max() > 1
     np.testing.assert_array_equal(parts.num_starts, whole.num_starts)
     np.testing.assert_allclose(parts.q, whole.q, atol=1e-5)
 
 
-def test_chunks_pair_starts_with_targets_and_compile_once(
+def test_batches_pair_starts_with_targets_and_compile_once(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traced = []
-    monkeypatch.setattr(chunks, "solve_part", lambda *problem: traced.append(1) or stay(*problem))
-    assert jaxik_run({"start": "sample", "output": "o.npz"}, "--chunk", "3", "-q").code == 0
+    monkeypatch.setattr(batches, "solve_part", lambda *problem: traced.append(1) or stay(*problem))
+    assert jaxik_run({"start": "sample", "output": "o.npz"}, "--batch-size", "3", "-q").code == 0
     assert len(traced) == 1
     with np.load(folder / "o.npz") as found:
         assert found["start"].shape == (8, 4) and len(np.unique(found["start"][:, 1])) == 8
@@ -162,7 +162,7 @@ def test_progress_is_for_terminals(
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    assert jaxik_run({}, "--chunk", "3", *options).code == 0
+    assert jaxik_run({}, "--batch-size", "3", *options).code == 0
     assert ("8/8" in stream.getvalue()) == shown
     assert ("solving" in stream.getvalue()) == shown
 
@@ -172,7 +172,7 @@ def test_interruption_says_and_keeps_what_was_done(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jax, "device_get", interrupted_after(2))
-    done = jaxik_run({"output": "o.npz"}, "--chunk", "3")
+    done = jaxik_run({"output": "o.npz"}, "--batch-size", "3")
     assert done.code == 130
     assert done.err == f"jaxik: interrupted: 6 of 8 elements were solved; written to {folder / 'o.npz'}\n"
     assert "2 left out by the interruption" in done.out
@@ -231,13 +231,13 @@ def test_errors_are_of_all_elements_and_leave_masked_rows_out_as_tolerances_do(
 @pytest.mark.usefixtures("unsolved")
 def test_targets_and_seed_of_the_command_line_replace_those_of_the_config(jaxik_run: Any, folder: Path) -> None:
     outputs = []
-    for options in (("--targets", "5", "--seed", "7"), ("--targets", "5", "--seed", "8")):
+    for options in (("--num-targets", "5", "--seed", "7"), ("--num-targets", "5", "--seed", "8")):
         assert jaxik_run({"seed": 7}, *options, "-o", str(folder / "o.npz"), "-q", "--force").code == 0
         with np.load(folder / "o.npz") as found:
             outputs.append(found["targets/tip/position"])
-            assert json.loads(str(found["arguments"]))["targets"] == 5
+            assert json.loads(str(found["arguments"]))["num_targets"] == 5
     assert outputs[0].shape == (5, 3) and not np.allclose(*outputs)
-    assert " of 2 solved" in jaxik_run(tip(target=[POINT] * 3), "--targets", "2").out
+    assert " of 2 solved" in jaxik_run(tip(target=[POINT] * 3), "--num-targets", "2").out
 
 
 def test_info_says_what_a_robot_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,9 +303,9 @@ def test_every_option_has_help() -> None:
 
 
 def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunks, "solve_part", stay)
+    monkeypatch.setattr(batches, "solve_part", stay)
     text = CONFIG_HELP.split("\n\n", 1)[1]
-    assert jaxik_run(text, "--targets", "4").code == 0
+    assert jaxik_run(text, "--num-targets", "4").code == 0
 
 
 def test_command_runs_as_a_module_without_noise(folder: Path) -> None:

@@ -20,7 +20,7 @@ from cli_runs import (  # noqa: F401 (fixtures)
     write_inputs,
 )
 
-from jaxik.cli import chunks, main
+from jaxik.cli import batches, main
 
 POSE = {"position": [0.5, 0.3, 0.4], "quaternion": [1, 0, 0, 0]}
 FULL = {"orientation_cost": 1}
@@ -50,6 +50,7 @@ WRONG: list[tuple[Any, str]] = [
     ("tasks: {}\n", "c.yaml: 'robot' is missing"),
     ("robot: panda\n", "c.yaml: 'tasks' is missing"),
     ({"robto": "x"}, "c.yaml: unknown key 'robto'; did you mean 'robot'?"),
+    ({"freeze": ["lift"]}, "c.yaml: unknown key 'freeze'; *"),
     ({"dtype": "float16"}, "c.yaml: dtype: is one of float32, float64, not 'float16'"),
     ({"seed": -1}, "c.yaml: seed: is a whole number from 0 on, not -1"),
     ({"seed": True}, "c.yaml: seed: is a whole number from 0 on, not True"),
@@ -177,7 +178,7 @@ WRONG: list[tuple[Any, str]] = [
 def test_wrong_input_is_said_in_one_line(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, expected: str
 ) -> None:
-    monkeypatch.setattr(chunks, "solve_part", lambda *problem: pytest.fail("it was solved nevertheless"))
+    monkeypatch.setattr(batches, "solve_part", lambda *problem: pytest.fail("it was solved nevertheless"))
     files(folder)
     before = sorted(folder.iterdir())
     done = jaxik_run(changes)
@@ -201,15 +202,15 @@ def test_wrong_input_is_said_in_one_line(
             "argument --seed: a whole number from 0 on, not '-3' (see jaxik solve --help)",
         ),
         (
-            ["solve", "c.yaml", "--targets", "0"],
-            "argument --targets: a whole number from 1 on, not '0' (see jaxik solve --help)",
+            ["solve", "c.yaml", "--num-targets", "0"],
+            "argument --num-targets: a whole number from 1 on, not '0' (see jaxik solve --help)",
         ),
         (["solve", "c.yaml", "--dtype", "half"], "argument --dtype: invalid choice: 'half' (choose from *) (see *"),
         (
             ["solve", "c.yaml", "--json", "-q"],
             "argument -q/--quiet: not allowed with argument --json (see jaxik solve --help)",
         ),
-        (["solve", "c.yaml", "--targets", "9"], "--targets 9: the configuration has 3"),
+        (["solve", "c.yaml", "--num-targets", "9"], "--num-targets 9: the configuration has 3"),
         (["info", "pnda"], "unknown robot 'pnda'; did you mean 'panda'*"),
         (["info", "panda", "ur5e"], "one argument too many: 'ur5e' (see jaxik info --help)"),
     ],
@@ -250,7 +251,7 @@ def test_internal_error_is_no_wrong_input(jaxik_run: Any, monkeypatch: pytest.Mo
     def fail(*problem: Any) -> None:
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(chunks, "solve_part", fail)
+    monkeypatch.setattr(batches, "solve_part", fail)
     done = jaxik_run({})
     assert done.code == 1
     assert "RuntimeError: no memory" in done.err and done.err.endswith("please report it with the lines above\n")

@@ -15,7 +15,7 @@ import yaml
 from cli_runs import ARM, TIP, arm_folder, solve_command, tip  # noqa: F401 (fixtures)
 
 import jaxik
-from jaxik.cli import chunks
+from jaxik.cli import batches
 from jaxik.cli.job import Job, read_job
 from jaxik.cli.tasks import TYPES
 from jaxik.cli.yaml_file import read_yaml
@@ -275,7 +275,7 @@ KEPT: list[tuple[Any, ...]] = [
         },
         None,
     ),
-    ({"freeze": ["lift", "elbow"]}, None, None, [False, True, False, True]),
+    ({"fixed_joints": ["lift", "elbow"]}, None, None, [False, True, False, True]),
 ]
 
 
@@ -451,8 +451,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"constraints": {"a": ALIGN | {"target": [[0, 0, 1]] * 3}}},
         "tasks: have different numbers of targets: tip 8, constraints.a 3; *",
     ),
-    ({"freeze": "elbow"}, "freeze: is a list of joint names, not 'elbow'"),
-    ({"freeze": ["elbw"]}, "freeze[0]: unknown joint 'elbw'; did you mean 'elbow'?"),
+    ({"fixed_joints": "elbow"}, "fixed_joints: is a list of joint names, not 'elbow'"),
+    ({"fixed_joints": ["elbw"]}, "fixed_joints[0]: unknown joint 'elbw'; did you mean 'elbow'?"),
     # numbers of targets
     (
         {"tasks": {"a": TIP, "b": ALIGN | {"target": [[0, 0, 1]] * 3}}},
@@ -465,7 +465,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_wrong_task_is_said_in_one_line(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch, changes: Any, expected: str
 ) -> None:
-    monkeypatch.setattr(chunks, "solve_part", lambda *problem: pytest.fail("it was solved nevertheless"))
+    monkeypatch.setattr(batches, "solve_part", lambda *problem: pytest.fail("it was solved nevertheless"))
     done = jaxik_run(changes)
     assert (done.code, done.out) == (2, "")
     assert done.err.count("\n") == 1
@@ -514,7 +514,7 @@ def errors_at_start(problem: jaxik.Problem, q0: jax.Array, options: Any, keys: N
 def test_summary_and_output_have_every_type_of_task(
     jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunks, "solve_part", errors_at_start)
+    monkeypatch.setattr(batches, "solve_part", errors_at_start)
     (folder / "arm.xml").write_text(ARM.replace('active="false"', 'active="true"'))
     bent = {"target": {"from": {"elbow": -1}}}
     tasks = {

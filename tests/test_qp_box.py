@@ -8,7 +8,7 @@ import pytest
 
 from jaxik import Status
 from jaxik.qp_solver import Program, minimise_in_box
-from jaxik.qp_solver.projected_newton import projected
+from jaxik.qp_solver.projected_newton import projected_newton
 
 CASES = {  # variables, rows, cost
     "arm": (7, 6, 1.0),
@@ -55,5 +55,5 @@ def test_steps_reach_the_minimum_that_daqp_finds(name: str, dtype: object) -> No
 
 def test_a_program_that_is_not_finite_ends_at_once() -> None:
     hessian = jnp.full((3, 3), jnp.nan)
-    found = projected(Program(hessian, jnp.zeros(3), -jnp.ones(3), jnp.ones(3)), None, 80, 1e-10)
+    found = projected_newton(Program(hessian, jnp.zeros(3), -jnp.ones(3), jnp.ones(3)), None, 80, 1e-10)
     assert found.status == Status.NONFINITE and found.iterations <= 2 and jnp.isfinite(found.x).all()

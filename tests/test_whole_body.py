@@ -18,7 +18,7 @@ from scipy.spatial.transform import Rotation
 from tables import exhaustive, mostly_exhaustive
 
 import jaxik
-from jaxik.cli.chunks import solve_in_chunks
+from jaxik.cli.batches import solve_in_batches
 from jaxik.cli.job import Job, read_job
 from jaxik.cli.yaml_file import read_yaml
 from jaxik.kinematics.frames import Frame
@@ -118,7 +118,7 @@ def solved(name: str) -> jaxik.Solution:
     shifts[0] = 0
     starts = np.stack([integrate(job.robot.topology, job.start, shift) for shift in shifts])
     batch = dataclasses.replace(job, start=starts, count=BATCH)
-    return solve_in_chunks(batch, BATCH, lambda: None, lambda count: None).solution
+    return solve_in_batches(batch, BATCH, lambda: None, lambda count: None).solution
 
 
 def frame(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> tuple[np.ndarray, Rotation]:

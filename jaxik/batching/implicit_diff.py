@@ -1,4 +1,4 @@
-"""Derivatives of what an iteration found, from what it found: the iteration itself is not differentiated."""
+"""Derivatives of an iteration's result by the implicit function theorem: the iteration itself is not differentiated."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -13,133 +13,174 @@ from jaxik.batching.method import Method, single_pass
 from jaxik.batching.run import run_batch
 from jaxik.core.status import DerivativeStatus
 
-# Of a function of one element's arguments, and of pairs of further values and tangents: its derivative along both.
+# `jvp_of(function, *pairs)`: the derivative of a function of one element's arguments, and of further values that the
+# pairs give with their tangents, along both.
 Jvp = Callable[..., Any]
 
 
 class Sensitivity(NamedTuple):
-    """How the answers of a method move with its arguments, written for one element.
+    """How to differentiate the result of a method by its arguments, written for one element.
 
     Attributes:
-      assess: arguments, answer -> condition: what the derivative needs to know of the answer, whatever it is taken by.
-      moves: arguments, answer, condition, along -> the tangents of those leaves of the answer that have one, in the
-        structure that `smooth` gives; linear in what `along` returns.
-      smooth: answer -> the leaves of it that have a tangent.
-      judged: answer, condition -> pairs of a leaf of the answer that says what a derivative is worth, and the value
-        that it has where the answer is differentiated.
+      linearize_at: arguments, result -> condition: what all derivatives there share, such as inverted Hessians.
+      tangent: arguments, result, condition, jvp_of -> tangents of the differentiable leaves of the result, in the
+        structure of `differentiable`; linear in what `jvp_of` returns.
+      differentiable: result -> its leaves that have a tangent.
+      status_fields: result, condition -> pairs of a `derivative_status` leaf of the result, and its value from the
+        condition.
     """
 
-    assess: Callable[[tuple[Any, ...], Any], Any]
-    moves: Callable[[tuple[Any, ...], Any, Any, Jvp], Any]
-    smooth: Callable[[Any], Any]
-    judged: Callable[[Any, Any], list[tuple[Any, jax.Array]]]
+    linearize_at: Callable[[tuple[Any, ...], Any], Any]
+    tangent: Callable[[tuple[Any, ...], Any, Any, Jvp], Any]
+    differentiable: Callable[[Any], Any]
+    status_fields: Callable[[Any, Any], list[tuple[Any, jax.Array]]]
 
 
-def run_differentiable(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...], how: Sensitivity) -> Any:
-    """Run `method` over the batch axes of its arguments, as `run_batch` does, with derivatives.
+def run_differentiable(
+    method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...], sensitivity: Sensitivity
+) -> Any:
+    """Run `method` over the batch axes of its arguments, as `run_batch` does, with derivatives of all orders.
 
-    By the implicit function theorem at the answer: nothing of the iteration is kept, and it is not run again. The rule
-    calls what it is the rule of, so that it can be differentiated itself.
+    The rule is the implicit function theorem at the result: no iterate is stored, and the iteration is not run again.
+    The rule calls the function that it belongs to, so that it can be differentiated itself.
 
     Args:
-      method: one that is made once and for all: what it does is traced once for arguments of one kind.
+      method: made once for all calls; it is traced once for arguments of one kind.
     """
-    treedef, flat = jax.tree.structure(arguments), jax.tree.leaves(ranks)
-    shape = batch_shape(arguments, ranks)
-    # Structures of answer and condition, known once each has been found.
-    of_answer: list[Any] = []
-    of_condition: list[Any] = []
+    return _DifferentiableRun(method, arguments, ranks, sensitivity).run(arguments)
 
-    def found_by(leaves: Sequence[Any]) -> Any:
+
+class _DifferentiableRun:
+    """One differentiable call: the static structure of arguments, result and condition, and the derivative rules."""
+
+    def __init__(
+        self, method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...], sensitivity: Sensitivity
+    ) -> None:
+        self.method = method
+        self.sensitivity = sensitivity
+        self.ranks = ranks
+        self.flat_ranks = tuple(jax.tree.leaves(ranks))
+        self.argument_structure = jax.tree.structure(arguments)
+        self.batch_ndim = len(batch_shape(arguments, ranks))
+        # Known once the result and the condition have been traced.
+        self.result_structure: Any = None
+        self.condition_structure: Any = None
+
+    def run(self, arguments: tuple[Any, ...]) -> Any:
+        @jax.custom_jvp
+        def value(*leaves: Any) -> list[Any]:
+            return jax.tree.leaves(self.result(leaves))
+
+        @jax.custom_jvp
+        def value_and_condition(*leaves: Any) -> tuple[list[Any], list[Any]]:
+            return self.result_and_condition(leaves)
+
+        def value_jvp(leaves: Any, tangents: Any) -> Any:
+            result, condition = value_and_condition(*leaves)
+            return result, with_tangents(
+                result, *self.result_tangents(self.unflatten(leaves, result, condition), tangents)
+            )
+
+        def value_and_condition_jvp(leaves: Any, tangents: Any) -> Any:
+            result, condition = value_and_condition(*leaves)
+            return (result, condition), self.all_tangents(leaves, result, condition, tangents)
+
+        value.defjvp(value_jvp, symbolic_zeros=True)
+        value_and_condition.defjvp(value_and_condition_jvp, symbolic_zeros=True)
+        leaves = value(*jax.tree.leaves(arguments))
+        return jax.tree.unflatten(self.result_structure, leaves)
+
+    def result(self, leaves: Sequence[Any]) -> Any:
         # Where a derivative is taken, JAX states that there is no mesh, elsewhere nothing: as one, it is traced once.
         with jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh()):
-            answer = _run(method, treedef, tuple(flat), *leaves)
-        of_answer[:] = [jax.tree.structure(answer)]
-        return answer
+            result = _run(self.method, self.argument_structure, self.flat_ranks, *leaves)
+        self.result_structure = jax.tree.structure(result)
+        return result
 
-    def own_ranks(found: Any) -> Any:
-        return jax.tree.map(lambda x: x.ndim - len(shape), found)
+    def result_and_condition(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Leaves of the result and of the condition; evaluated once for derivatives of all orders."""
+        result = self.result(leaves)
+        inputs = (*jax.tree.unflatten(self.argument_structure, leaves), result)
+        condition = run_batch(single_pass(self.linearize), inputs, (*self.ranks, self.ranks_of(result)))
+        self.condition_structure = jax.tree.structure(condition)
+        result_leaves = jax.tree.leaves(result)
+        for index, value in self.sensitivity.status_fields(_leaf_numbers(self.result_structure), condition):
+            result_leaves[index] = value
+        return result_leaves, jax.tree.leaves(condition)
 
-    def assess(*given: Any) -> Any:
-        return how.assess(given[:-1], given[-1])
+    def linearize(self, *inputs: Any) -> Any:
+        return self.sensitivity.linearize_at(inputs[:-1], inputs[-1])
 
-    @jax.custom_jvp
-    def run(*leaves: Any) -> list[Any]:
-        return jax.tree.leaves(found_by(leaves))
+    def ranks_of(self, tree: Any) -> Any:
+        return jax.tree.map(lambda x: x.ndim - self.batch_ndim, tree)
 
-    @jax.custom_jvp
-    def run_and_assess(*leaves: Any) -> tuple[list[Any], list[Any]]:
-        """Answer and condition, once for derivatives of all orders."""
-        answer = found_by(leaves)
-        given = (*jax.tree.unflatten(treedef, leaves), answer)
-        condition = run_batch(single_pass(assess), given, (*ranks, own_ranks(answer)))
-        of_condition[:] = [jax.tree.structure(condition)]
-        found = jax.tree.leaves(answer)
-        for place, value in how.judged(_numbered(of_answer[0]), condition):
-            found[place] = value
-        return found, jax.tree.leaves(condition)
-
-    def known(leaves: Sequence[Any], found: Sequence[Any], condition: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """Arguments, answer and condition."""
+    def unflatten(self, leaves: Sequence[Any], result: Sequence[Any], condition: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """Arguments, result and condition."""
         unflatten = jax.tree.unflatten
-        return unflatten(treedef, leaves), unflatten(of_answer[0], found), unflatten(of_condition[0], condition)
+        return (
+            unflatten(self.argument_structure, leaves),
+            unflatten(self.result_structure, result),
+            unflatten(self.condition_structure, condition),
+        )
 
-    def void(answer: Any, condition: Any) -> jax.Array:
-        """Whether elements have no derivative."""
-        kinds = [kind == DerivativeStatus.UNAVAILABLE for _, kind in how.judged(answer, condition)]
-        return functools.reduce(jnp.logical_or, kinds)
+    def invalid(self, result: Any, condition: Any) -> jax.Array:
+        """The mask (*batch,) of elements without a derivative."""
+        statuses = [
+            status == DerivativeStatus.UNAVAILABLE for _, status in self.sensitivity.status_fields(result, condition)
+        ]
+        return functools.reduce(jnp.logical_or, statuses)
 
-    def moves(at: tuple[Any, Any, Any], tangents: Sequence[Any]) -> tuple[list[int], list[jax.Array]]:
-        """Which leaves of the answer move, by number, and their tangents."""
-        active, inside = moving(tangents), jax.tree.structure(at)
+    def result_tangents(self, at: tuple[Any, Any, Any], tangents: Sequence[Any]) -> tuple[list[int], list[jax.Array]]:
+        """Indices and tangents of the leaves of the result that have one."""
+        active, structure = moving(tangents), jax.tree.structure(at)
         if not active:
             return [], []
 
         def tangent(at: Any, linear: Any) -> list[jax.Array]:
-            given, answer, condition = jax.tree.unflatten(inside, at)
-            leaves = jax.tree.leaves(given)
+            arguments, result, condition = jax.tree.unflatten(structure, at)
+            jvp_of = self.jvp_of(jax.tree.leaves(arguments), active, linear)
+            return jax.tree.leaves(self.sensitivity.tangent(arguments, result, condition, jvp_of))
 
-            def along(function: Callable[..., Any], *pairs: tuple[Any, Any]) -> Any:
-                def moved(values: list[Any], *others: Any) -> Any:
-                    return function(jax.tree.unflatten(treedef, replaced(leaves, active, values)), *others)
+        _, result, condition = at
+        inputs = [tangents[i] for i in active], [self.flat_ranks[i] for i in active]
+        at_ranks = self.ranks, self.ranks_of(result), self.ranks_of(condition)
+        indices = jax.tree.leaves(self.sensitivity.differentiable(_leaf_numbers(self.result_structure)))
+        return indices, linear_of_each(tangent, self.invalid(result, condition), at, at_ranks, *inputs)
 
-                values = [leaves[i] for i in active], *(x for x, _ in pairs)
-                return jax.jvp(moved, values, (list(linear), *(dx for _, dx in pairs)))[1]
+    def jvp_of(self, leaves: list[Any], active: list[int], linear: Any) -> Jvp:
+        """The `Jvp` of one element along the tangents `linear` of the leaves `active`."""
 
-            return jax.tree.leaves(how.moves(given, answer, condition, along))
+        def jvp_of(function: Callable[..., Any], *pairs: tuple[Any, Any]) -> Any:
+            def of_active(values: list[Any], *others: Any) -> Any:
+                return function(jax.tree.unflatten(self.argument_structure, replaced(leaves, active, values)), *others)
 
-        _, answer, condition = at
-        by = [tangents[i] for i in active], [flat[i] for i in active]
-        at_ranks = ranks, own_ranks(answer), own_ranks(condition)
-        places = jax.tree.leaves(how.smooth(_numbered(of_answer[0])))
-        return places, linear_of_each(tangent, void(answer, condition), at, at_ranks, *by)
+            values = [leaves[i] for i in active], *(x for x, _ in pairs)
+            return jax.jvp(of_active, values, (list(linear), *(dx for _, dx in pairs)))[1]
 
-    def moved_answer(leaves: Any, tangents: Any) -> Any:
-        found, condition = run_and_assess(*leaves)
-        return found, with_tangents(found, *moves(known(leaves, found, condition), tangents))
+        return jvp_of
 
-    def moved_answer_and_condition(leaves: Any, tangents: Any) -> Any:
-        found, condition = run_and_assess(*leaves)
-        given, answer, assessed = at = known(leaves, found, condition)
-        places, moved = moves(at, tangents)
-        along = {i: tangents[i] for i in moving(tangents)}
-        along |= {len(leaves) + place: tangent for place, tangent in zip(places, moved, strict=True)}
-        bent = tangents_of_each(
-            assess, (*given, answer), (*ranks, own_ranks(answer)), assessed, along, void(answer, assessed)
+    def all_tangents(self, leaves: Any, result: Any, condition: Any, tangents: Any) -> tuple[Any, Any]:
+        """Tangents of result and condition, for second derivatives."""
+        arguments, result_tree, condition_tree = at = self.unflatten(leaves, result, condition)
+        indices, moved = self.result_tangents(at, tangents)
+        inputs = {i: tangents[i] for i in moving(tangents)}
+        inputs |= {len(leaves) + index: tangent for index, tangent in zip(indices, moved, strict=True)}
+        condition_tangents = tangents_of_each(
+            self.linearize,
+            (*arguments, result_tree),
+            (*self.ranks, self.ranks_of(result_tree)),
+            condition_tree,
+            inputs,
+            self.invalid(result_tree, condition_tree),
         )
-        return (found, condition), (with_tangents(found, places, moved), with_tangents(condition, *bent))
-
-    run.defjvp(moved_answer, symbolic_zeros=True)
-    run_and_assess.defjvp(moved_answer_and_condition, symbolic_zeros=True)
-    found = run(*jax.tree.leaves(arguments))
-    return jax.tree.unflatten(of_answer[0], found)
+        return with_tangents(result, indices, moved), with_tangents(condition, *condition_tangents)
 
 
-def _numbered(structure: Any) -> Any:
-    """The numbers of the leaves in their places."""
+def _leaf_numbers(structure: Any) -> Any:
+    """A tree of this structure whose leaves are their own indices."""
     return jax.tree.unflatten(structure, range(structure.num_leaves))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2), inline=True)
-def _run(method: Method, treedef: Any, ranks: tuple[int, ...], *leaves: Any) -> Any:
-    return run_batch(method, jax.tree.unflatten(treedef, leaves), jax.tree.unflatten(treedef, ranks))
+def _run(method: Method, structure: Any, ranks: tuple[int, ...], *leaves: Any) -> Any:
+    return run_batch(method, jax.tree.unflatten(structure, leaves), jax.tree.unflatten(structure, ranks))

@@ -59,5 +59,5 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(message: Any) -> None:
-    """One line on stderr, however many a message has."""
+    """Print a message to stderr as one line."""
     print("jaxik:", *str(message).split(), file=sys.stderr)

@@ -9,7 +9,9 @@ from jaxik.cli.config_help import CONFIG_HELP
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.version import __version__
 
-CHUNK = 8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
+DEFAULT_BATCH_SIZE = (
+    8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -62,11 +64,17 @@ def _solve(commands: Any) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("config", metavar="CONFIG", type=Path, help="YAML file: robot, tasks, targets, options; described below")
-    add("--targets", metavar="N", type=_positive, help="draw N of sampled targets, take the first N of listed ones")
+    add("--num-targets", metavar="N", type=_positive, help="draw N of sampled targets, take the first N of listed ones")
     add("--seed", metavar="S", type=_natural, help="seed of sampled targets and starts")
     add("--max-steps", metavar="N", type=_positive, help="end each element after at most N steps")
     add("--dtype", choices=("float32", "float64"), help="precision of everything that is computed")
-    add("--chunk", metavar="N", type=_positive, default=CHUNK, help="elements in one call (default: %(default)s)")
+    add(
+        "--batch-size",
+        metavar="N",
+        type=_positive,
+        default=DEFAULT_BATCH_SIZE,
+        help="elements in one call (default: %(default)s)",
+    )
     add("-o", "--output", metavar="FILE", type=Path, help="write the solutions to an .npz file")
     add("--force", action="store_true", help="replace the files to write where they exist")
     add("--trace", metavar="FILE", type=Path, help="draw every element's steps into a .png, .svg or .pdf file")

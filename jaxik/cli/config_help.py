@@ -48,7 +48,7 @@ a configuration (paths in it are relative to its folder):
     half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
-  freeze: [joint3]                # joints that stay as they start
+  fixed_joints: [joint3]          # joints that stay as they start
   start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
   options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
   # search: true                  # where the start does not lead there, try others all over the joint space; or

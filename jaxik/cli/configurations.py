@@ -1,4 +1,4 @@
-"""Configurations as people write them: by name, by joint, or as numbers."""
+"""Read configurations by name, by joint, or as numbers."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from jaxik.cli.poses import Units
-from jaxik.cli.section import Place, Section, read_numbers, shown
+from jaxik.cli.section import Place, Section, preview, read_numbers
 from jaxik.core.errors import unknown_name
 from jaxik.kinematics.topology import Joint, JointType
 from jaxik.robot.robot import Robot
@@ -17,7 +17,7 @@ NAMED = ("home", "mid-range")
 def read_configuration(
     value: Any, place: Place, robot: Robot, units: Units, *, what: str = "configuration", more: tuple[str, ...] = ()
 ) -> np.ndarray:
-    """A configuration (nq,): home, mid-range, a keyframe, {joint: value} with the rest as at home, or nq numbers.
+    """Read a configuration (nq,): home, mid-range, a keyframe, {joint: value} with the rest as at home, or nq numbers.
 
     Args:
       what: the thing that errors are about.
@@ -36,7 +36,7 @@ def read_configuration(
         return _by_joint(Section(value, place), robot, units)
     if not isinstance(value, list):
         names = ", ".join((*NAMED, *more))
-        place.fail(f"is {names}, a keyframe, values by joint, or {robot.nq} numbers; not {shown(value)}")
+        place.fail(f"is {names}, a keyframe, values by joint, or {robot.nq} numbers; not {preview(value)}")
     q = read_numbers(value, (robot.nq,), place)
     for joint in robot.topology.joints:
         q[list(joint.q_indices)] *= coordinate_factors(joint, units)
@@ -44,7 +44,7 @@ def read_configuration(
 
 
 def mid_range(robot: Robot) -> np.ndarray:
-    """The middle of the limits (nq,); joints without limits, balls and free joints as at home."""
+    """The middle of the joint limits (nq,); joints without limits, balls and free joints are as at home."""
     q = np.array(robot.q_home)
     for j in robot.topology.scalar_joints:
         middle = (robot.limit_lower[j] + robot.limit_upper[j]) / 2
@@ -54,13 +54,13 @@ def mid_range(robot: Robot) -> np.ndarray:
 
 
 def named_joint(robot: Robot, name: str, place: Place) -> Joint:
-    """The joint of a name that stands at a place."""
+    """Look up a joint; an unknown name is an error at `place`."""
     with place.blamed():
         return robot.topology.joints[robot.topology.joint_index(name)]
 
 
 def coordinate_factors(joint: Joint, units: Units) -> Any:
-    """To radians and metres, for each coordinate of a joint; quaternions have no unit."""
+    """The SI factor of each coordinate of a joint; 1 for quaternions."""
     return {
         JointType.HINGE: units.angle,
         JointType.SLIDE: units.length,
@@ -70,7 +70,7 @@ def coordinate_factors(joint: Joint, units: Units) -> Any:
 
 
 def rate_factors(robot: Robot, units: Units) -> np.ndarray:
-    """To radians and metres, for each degree of freedom (nv,)."""
+    """The SI factor of each degree of freedom (nv,)."""
     of_type = {
         JointType.HINGE: [units.angle],
         JointType.SLIDE: [units.length],
@@ -81,7 +81,7 @@ def rate_factors(robot: Robot, units: Units) -> np.ndarray:
 
 
 def of_one_unit(value: float, factors: Iterable[float], place: Place) -> float:
-    """A number about several things in radians or metres, of which it has the unit, if they have one in common."""
+    """Convert one number to SI whose unit is that of several quantities; an error where their units differ."""
     distinct = set(factors)
     if value and len(distinct) > 1:
         place.fail("is of angles and lengths alike: give it where the units are rad and m")

@@ -1,4 +1,4 @@
-"""Arguments of tasks as they stand in a configuration; each function reads one under its key."""
+"""Read the arguments of tasks from a configuration: one function for each kind of argument."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxik.cli.configurations import named_joint, of_one_unit, rate_factors, read_configuration
 from jaxik.cli.poses import Units
-from jaxik.cli.section import Section, read_numbers, shown
+from jaxik.cli.section import Section, preview, read_numbers
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.manifold_derivatives import free_rates
@@ -18,7 +18,7 @@ from jaxik.robot.robot import Robot
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What tasks are made from, besides their own section.
+    """The context in which a task is read: robot, units, seed and number of targets.
 
     Attributes:
       folder: where paths of the configuration start.
@@ -38,7 +38,7 @@ Read = Callable[[Section, str, Source], Any]
 
 
 def kind_key(key: str) -> str:
-    """Where the kind of a frame stands, whose name alone is ambiguous."""
+    """The key of a frame's kind (site, body, geom), for names that are ambiguous."""
     return "kind" if key == "frame" else f"{key}_kind"
 
 
@@ -62,7 +62,7 @@ def whole(section: Section, key: str, source: Source) -> int:
 def switch(section: Section, key: str, source: Source) -> bool:
     value = section.get(key)
     if not isinstance(value, bool):
-        section.at(key).fail(f"is true or false, not {shown(value)}")
+        section.at(key).fail(f"is true or false, not {preview(value)}")
     return value
 
 
@@ -83,7 +83,7 @@ def angle(section: Section, key: str, source: Source) -> float:
 
 
 def rows(count: int | None) -> Read:
-    """A number, or one for each row; None: as many as there are, which the task checks."""
+    """Read a number, or one for each row; None: any number of rows, which the task checks."""
     return lambda section, key, source: section.number_or_rows(key, count)
 
 
@@ -96,24 +96,24 @@ def vector(section: Section, key: str, source: Source) -> np.ndarray:
 
 
 def mask(section: Section, key: str, source: Source) -> np.ndarray:
-    """Six weights from 0 to 1; true and false are weights, too."""
+    """Read six weights from 0 to 1; true and false count as 1 and 0."""
     value = section.get(key)
     flags = [float(x) if isinstance(x, bool) else x for x in value] if isinstance(value, list) else value
     weights = read_numbers(flags, (6,), section.at(key))
     if not ((weights >= 0) & (weights <= 1)).all():
-        section.at(key).fail(f"weights rows by numbers from 0 to 1, not {shown(value)}")
+        section.at(key).fail(f"weights rows by numbers from 0 to 1, not {preview(value)}")
     return weights
 
 
 def flags(section: Section, key: str, source: Source) -> np.ndarray:
     weights = mask(section, key, source)
     if not np.isin(weights, (0, 1)).all():
-        section.at(key).fail(f"takes rows or leaves them out: 0 or 1 each, not {shown(section.get(key))}")
+        section.at(key).fail(f"takes rows or leaves them out: 0 or 1 each, not {preview(section.get(key))}")
     return weights.astype(bool)
 
 
 def joint_costs(section: Section, key: str, source: Source) -> Any:
-    """A number, or {joint: number}, and 1 for the other joints: (nv,)."""
+    """Read a number, or {joint: number} as (nv,) with 1 for the other joints."""
     if not isinstance(section.get(key), Mapping):
         return section.number(key)
     costs, given = np.ones(source.robot.nv), section.section(key)
@@ -125,19 +125,19 @@ def joint_costs(section: Section, key: str, source: Source) -> Any:
 def joints(section: Section, key: str, source: Source) -> tuple[str, ...]:
     names = section.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        section.at(key).fail(f"is a list of joint names, not {shown(names)}")
+        section.at(key).fail(f"is a list of joint names, not {preview(names)}")
     for i, name in enumerate(names):
         named_joint(source.robot, name, section.at(key) / i)
     return tuple(names)
 
 
 def ratios(section: Section, key: str, source: Source) -> np.ndarray:
-    """A number for each of `joints`."""
+    """Read one number for each of `joints`."""
     return read_numbers(section.get(key), (len(joints(section, "joints", source)),), section.at(key))
 
 
 def joint_factors(section: Section, source: Source) -> list[float]:
-    """The units of the terms of a sum over `joints`."""
+    """The SI factor of each of `joints`, for a sum over them."""
     factors, names = rate_factors(source.robot, source.units), joints(section, "joints", source)
     return [float(factors[dof]) for name in names for dof in source.robot.v_indices(name)]
 
@@ -147,7 +147,7 @@ def of_joints(section: Section, key: str, source: Source) -> float:
 
 
 def of_posture(section: Section, key: str, source: Source) -> float:
-    """A tolerance on the degrees of freedom of a posture that have a cost."""
+    """Read a tolerance on the degrees of freedom of a posture that have a cost."""
     counts = np.broadcast_to(joint_costs(section, "cost", source) if "cost" in section else 1.0, source.robot.nv) != 0
     if not section.get("free_joints", False):
         counts[free_rates(source.robot.topology)] = False
@@ -156,14 +156,14 @@ def of_posture(section: Section, key: str, source: Source) -> float:
 
 
 def of_matrix(section: Section, key: str, source: Source) -> float:
-    """A tolerance on the rows of `matrix`."""
+    """Read a tolerance on the rows of `matrix`."""
     read = matrix(section, "matrix", source).any(axis=0)
     factors = rate_factors(source.robot, source.units)[read]
     return of_one_unit(section.number(key), factors, section.at(key))
 
 
 def of_equalities(section: Section, key: str, source: Source) -> float:
-    """A tolerance on the rows of `equalities`: lengths, but for the angles of welds and what is coupled of joints."""
+    """Read a tolerance on the rows of `equalities`: lengths, except angles of welds and of coupled hinges."""
     units, chosen = source.units, equalities(section, "equalities", source)
     factors = [units.length for e in chosen if e.kind != "joint"] + [units.angle for e in chosen if e.kind == "weld"]
     first = [source.robot.topology.joints[e.members[0]] for e in chosen if e.kind == "joint"]
@@ -172,7 +172,7 @@ def of_equalities(section: Section, key: str, source: Source) -> float:
 
 
 def matrix(section: Section, key: str, source: Source) -> np.ndarray:
-    """Rows (p, nv), each of nv numbers or as {joint: number}, and 0 for the other joints."""
+    """Read rows (p, nv): each nv numbers, or {joint: number} with 0 for the other joints."""
     value = section.get(key)
     if not isinstance(value, list) or not value:
         section.at(key).fail(f"is a list of rows, each {{joint: number}} or {source.robot.nv} numbers")
@@ -192,15 +192,15 @@ def _row(value: Any, section: Section, key: str, i: int, source: Source) -> np.n
 
 
 def configuration(section: Section, key: str, source: Source) -> np.ndarray:
-    """A configuration (nq,), home by default."""
+    """Read a configuration (nq,), home by default."""
     return read_configuration(section.get(key, "home"), section.at(key), source.robot, source.units)
 
 
 def equalities(section: Section, key: str, source: Source) -> tuple[Equality, ...]:
-    """Names of equality constraints, or MuJoCo's indices; all active ones by default."""
+    """Read names or MuJoCo indices of equality constraints; by default all active ones."""
     given = section.get(key, None)
     if key in section and (not isinstance(given, list) or not given or not all(map(_names_equality, given))):
-        section.at(key).fail(f"is a list of names of equality constraints, not {shown(given)}")
+        section.at(key).fail(f"is a list of names of equality constraints, not {preview(given)}")
     with section.at(key).blamed():
         return source.robot.equalities(given)
 

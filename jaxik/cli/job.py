@@ -1,4 +1,4 @@
-"""All that a configuration asks for, ready to be solved."""
+"""Read a whole configuration into a `Job`: the problem, starts and options to solve."""
 
 import dataclasses
 from pathlib import Path
@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import read_units
-from jaxik.cli.restrictions import read_constraints, read_frozen, read_limits
+from jaxik.cli.restrictions import read_constraints, read_fixed_joints, read_limits
 from jaxik.cli.robot import read_robot
 from jaxik.cli.section import Section
 from jaxik.cli.start import read_start
@@ -28,7 +28,7 @@ KEYS = (
     "tasks",
     "limits",
     "constraints",
-    "freeze",
+    "fixed_joints",
     "start",
     "options",
     "search",
@@ -42,12 +42,12 @@ DTYPES = ("float32", "float64")
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is solved.
+    """The problem, starts and options of n elements.
 
     Attributes:
-      robot, limits: as of `Problem`.
-      tasks, constraints: as of `Problem`, with one target each, or with n.
-      moves: (nv,) of bool, False where a degree of freedom is frozen; None: all move.
+      robot, limits: as in `Problem`.
+      tasks, constraints: as in `Problem`, with one target each, or with n.
+      moves: (nv,) of bool, False where a degree of freedom is fixed; None: all move.
       start: (nq,), or (n, nq); None: a search begins as it does by default.
       options: of `solve`, or of `search`, which tries other starts as well.
       seed: of the starts of a search.
@@ -72,14 +72,14 @@ class Job:
     def part(
         self, rows: np.ndarray
     ) -> tuple[Problem, np.ndarray | None, SolveOptions | SearchOptions, jax.Array | None]:
-        """The problem, starts, options and keys of some elements: what is of all goes to the device in parts."""
+        """Select elements by index: their problem, starts, options and keys, for one call on the device."""
         dtype = self.robot.q_home.dtype
 
         def pick(x: Any, rank: int) -> np.ndarray:
-            own = np.asarray(x)[rows] if np.ndim(x) > rank else np.asarray(x)
-            return own.astype(dtype) if np.issubdtype(own.dtype, np.floating) else own
+            selected = np.asarray(x)[rows] if np.ndim(x) > rank else np.asarray(x)
+            return selected.astype(dtype) if np.issubdtype(selected.dtype, np.floating) else selected
 
-        tasks, constraints = jax.tree.map(pick, wants := (self.tasks, self.constraints), core_ranks(wants))
+        tasks, constraints = jax.tree.map(pick, both := (self.tasks, self.constraints), core_ranks(both))
         start = None
         if self.start is not None:
             start = np.broadcast_to(self.start, (self.count, self.robot.nq))[rows].astype(dtype)
@@ -91,22 +91,22 @@ class Job:
 
 
 def read_dtype(root: Section, given: str | None) -> str:
-    """The precision: as given on the command line, else under the key `dtype`, else float32."""
+    """Read the precision: of the command line, else of the key `dtype`, else float32."""
     stated = root.choice("dtype", DTYPES, "float32")
     return given or stated
 
 
 def read_output(file: YamlFile, given: Path | None) -> Path | None:
-    """The output: as given on the command line, else under the key `output`, relative to the configuration."""
+    """Read the output path: of the command line, else of the key `output`, relative to the configuration."""
     stated = file.root.text("output", None)
     return given or (file.path.parent / Path(stated).expanduser() if stated else None)
 
 
 def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: int | None, trace: bool = False) -> Job:
-    """Read what is solved; arguments that are not None replace what the configuration says.
+    """Read a job; arguments that are not None replace values of the configuration.
 
     Raises:
-      ConfigError: names the place of what is wrong, and what is allowed.
+      ConfigError: names the place of the mistake, and what is allowed.
     """
     root, folder = file.root, file.path.parent
     units = read_units(root)
@@ -126,7 +126,7 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
         tasks,
         limits=read_limits(root, source),
         constraints=constraints,
-        moves=read_frozen(root, source),
+        moves=read_fixed_joints(root, source),
         start=read_start(root, robot, units, source.seed, length, searches=isinstance(options, SearchOptions)),
         options=options,
         seed=source.seed,
@@ -172,7 +172,7 @@ def target_count(task: Task) -> int:
 
 
 def _length(root: Section, tasks: dict[str, Task], constraints: dict[str, Task], count: int | None) -> int:
-    """The number of targets, which all tasks and constraints share; a single one is everyone's."""
+    """Count the targets: tasks and constraints have as many each, or a single one that all elements share."""
     held = {f"constraints.{name}": task for name, task in constraints.items()}
     lengths = {name: target_count(task) for name, task in (tasks | held).items()}
     length = max(lengths.values())
@@ -180,5 +180,5 @@ def _length(root: Section, tasks: dict[str, Task], constraints: dict[str, Task],
         given = ", ".join(f"{name} {n}" for name, n in lengths.items())
         root.at("tasks").fail(f"have different numbers of targets: {given}; give as many to each, or a single one")
     if count is not None and length != count:
-        raise JaxikError(f"--targets {count}: the configuration has {length}")
+        raise JaxikError(f"--num-targets {count}: the configuration has {length}")
     return length

@@ -1,4 +1,4 @@
-"""What each type of task measures, and what it says of itself in a line."""
+"""Describe tasks for the summary and the output file: parts of their targets and errors, with units."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -31,16 +31,16 @@ class Part(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """What is known of a type of task.
+    """The parts of a type of task and its line in the summary.
 
     Attributes:
-      part: what its error is called, where it has no parts with names of their own.
-      wants: what it wants, in a few words, of "a target" or "8 targets".
-      target: its target's parts.
+      part: name of its error, if that has no named parts.
+      describe: its line in the summary, from the task and "a target" or "8 targets".
+      target: splits its target into parts.
     """
 
     part: str
-    wants: Callable[[Any, str], str]
+    describe: Callable[[Any, str], str]
     target: Callable[[Any], list[Part]]
 
 
@@ -94,7 +94,7 @@ MEASURES: dict[type, Measure] = {
 }
 
 
-class Judged(NamedTuple):
+class ErrorPart(NamedTuple):
     """One part of a task's error.
 
     Attributes:
@@ -111,8 +111,8 @@ class Judged(NamedTuple):
     tolerance: float | None
 
 
-def judged(task: Any, error: Any) -> list[Judged]:
-    """The parts of what a task reports, linear ones first.
+def error_parts(task: Any, error: Any) -> list[ErrorPart]:
+    """Split the error of a task into parts, linear ones first.
 
     Args:
       error: of n elements, (n, m) or a dict of such.
@@ -122,7 +122,7 @@ def judged(task: Any, error: Any) -> list[Judged]:
         part = MEASURES[type(task)].part
         error, weights, tolerances, units = {part: error}, {part: weights}, {part: tolerances}, {part: units}
     return [
-        Judged(
+        ErrorPart(
             part,
             np.asarray(rows),
             units[part].removeprefix("1"),
@@ -134,7 +134,7 @@ def judged(task: Any, error: Any) -> list[Judged]:
 
 
 def targets(task: Any, count: int) -> list[Part]:
-    """The parts of a task's target for the first `count` elements: (count, *core) each; a single one is everyone's."""
+    """Split a task's target into parts (count, *core) of the first `count` elements; a single target is repeated."""
     parts = []
     for part in MEASURES[type(task)].target(task):
         core = part.value.shape[part.value.ndim - part.rank :]

@@ -1,4 +1,4 @@
-"""Poses as people write them, with their units: to positions [m] and unit quaternions wxyz."""
+"""Read poses in any of the usual forms and units, as positions [m] and unit quaternions wxyz."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -25,14 +25,14 @@ SI = Units()
 
 
 class Needs(NamedTuple):
-    """Which parts of a pose have to be given; a part that is not needed may be, and counts for nothing."""
+    """Which parts of a pose are required; the others may be given, and are ignored."""
 
     position: bool = True
     rotation: bool = True
 
 
 def read_units(section: Section, default: Units = SI) -> Units:
-    """The units of a section, under its key `units`."""
+    """Read the units of a section, under its key `units`."""
     if "units" not in section:
         return default
     units = section.section("units")
@@ -42,7 +42,7 @@ def read_units(section: Section, default: Units = SI) -> Units:
 
 
 def read_pose(section: Section, units: Units, needs: Needs) -> np.ndarray:
-    """One pose (7,), quaternion wxyz and then position [m], from the keys of a section."""
+    """Read one pose (7,), quaternion wxyz, then position [m], from the keys of a section."""
     given = {}
     for key in POSE_KEYS:
         if key in section:
@@ -57,7 +57,7 @@ def part_shape(key: str) -> tuple[int, ...]:
 
 
 def to_poses(given: Mapping[str, np.ndarray], units: Units, needs: Needs, place: Place) -> np.ndarray:
-    """Poses (n, 7), quaternion wxyz and then position [m]; NaN and infinity in what is given stay.
+    """Convert to poses (n, 7), quaternion wxyz, then position [m]; NaN and infinity pass through.
 
     Args:
       given: "position" (n, 3) and one of the rotations: "quaternion" (n, 4) wxyz of any length, "rotation_vector"
@@ -118,7 +118,7 @@ def _from_rpy(rpy: np.ndarray) -> np.ndarray:
 
 
 def _from_matrix(matrix: np.ndarray, place: Place) -> np.ndarray:
-    """The eigenvector of Bar-Itzhack (2000): the quaternion of the nearest rotation, without a special case."""
+    """The quaternion of the nearest rotation, by the eigenvector of Bar-Itzhack (2000), which has no special case."""
     finite = np.all(np.isfinite(matrix), axis=(1, 2))
     r = np.where(finite[:, None, None], matrix, np.eye(3))
     off = np.abs(r @ r.transpose(0, 2, 1) - np.eye(3)).max((1, 2))

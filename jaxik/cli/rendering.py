@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from jaxik.batching.devices import enable_compilation_cache
-from jaxik.cli.chunks import solve_part
+from jaxik.cli.batches import solve_part
 from jaxik.cli.job import KEYS, read_dtype, read_job
 from jaxik.cli.output import check_new
 from jaxik.cli.yaml_file import read_yaml

@@ -1,4 +1,4 @@
-"""What a solution has to keep to: limits, equality constraints, joints that stay as they are."""
+"""Read what restricts a solution: limits, constraints and fixed joints."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from jaxik.tasks.base import Task
 
 
 def read_limits(root: Section, source: Source) -> tuple[Limit, ...] | None:
-    """The limits under the key `limits`, the robot's among them; None, the robot's, by default; none for `[]`."""
+    """Read the limits under the key `limits`; without it None, the robot's own; `[]` gives none."""
     if "limits" not in root:
         return None
     if root.get("limits") == []:
@@ -52,7 +52,7 @@ def _half_space(section: Section, source: Source) -> PositionLimit:
 
 
 def read_constraints(root: Section, tasks: Section, source: Source) -> dict[str, Task] | None:
-    """Tasks that hold before all others; None, the model's own constraints, by default; {} to let those go."""
+    """Read the tasks under the key `constraints`; without it None, the model's own constraints; `{}` gives none."""
     if "constraints" not in root:
         return None
     if root.get("constraints") == {}:
@@ -69,11 +69,11 @@ def read_constraints(root: Section, tasks: Section, source: Source) -> dict[str,
     return read_tasks(constraints, source)
 
 
-def read_frozen(root: Section, source: Source) -> np.ndarray | None:
-    """Which degrees of freedom move (nv,): not those of the joints under the key `freeze`; None: all."""
-    if "freeze" not in root:
+def read_fixed_joints(root: Section, source: Source) -> np.ndarray | None:
+    """Read which degrees of freedom move (nv,): False for joints under the key `fixed_joints`; None: all move."""
+    if "fixed_joints" not in root:
         return None
     moves = np.ones(source.robot.nv, bool)
-    for name in fields.joints(root, "freeze", source):
-        moves[list(named_joint(source.robot, name, root.at("freeze")).v_indices)] = False
+    for name in fields.joints(root, "fixed_joints", source):
+        moves[list(named_joint(source.robot, name, root.at("fixed_joints")).v_indices)] = False
     return moves

@@ -1,4 +1,4 @@
-"""The robot of a configuration: where it comes from, where it is mounted, and frames to add."""
+"""Read the robot of a configuration: its source, base pose and added frames."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import jaxlie
 import numpy as np
 
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
-from jaxik.cli.section import Section, shown
+from jaxik.cli.section import Section, preview
 from jaxik.robot.loading.catalog import bundled_names
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
@@ -29,7 +29,7 @@ def read_robot(root: Section, folder: Path, units: Units) -> Robot:
             robot = robot.with_base(_pose(base, units))
     frames = section.get("frames", [])
     if not isinstance(frames, list):
-        section.at("frames").fail(f"is a list of frames to add, not {shown(frames)}")
+        section.at("frames").fail(f"is a list of frames to add, not {preview(frames)}")
     for i, values in enumerate(frames):
         frame = Section(values, section.at("frames") / i)
         frame.allow("name", "body", *POSE_KEYS)

@@ -1,4 +1,4 @@
-"""A part of a configuration and where it stands: values are read with their type, and errors name their place."""
+"""Typed reading of a configuration file; errors name the file and the keys that lead to the value."""
 
 import contextlib
 import dataclasses
@@ -9,19 +9,19 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
 
-# Of counts and seeds: what an int32 holds.
-MOST = 2**31 - 1
+# The largest count or seed: JAX holds them as int32.
+MAX_INT32 = 2**31 - 1
 
 _REQUIRED: Any = object()
 
 
 class ConfigError(JaxikError):
-    """Something wrong in a configuration, with its place: `file.yaml: tasks.tip.frame: ...`."""
+    """A mistake in a configuration; the message starts with its place, `file.yaml: tasks.tip.frame: ...`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a value stands: a file and the keys that lead to it."""
+    """The place of a value: a file and the keys that lead to it."""
 
     file: str
     keys: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Place:
 
     @contextlib.contextmanager
     def blamed(self) -> Iterator[None]:
-        """Errors inside are about the value at this place."""
+        """Raise errors of the block as a `ConfigError` about the value at this place."""
         try:
             yield
         except ConfigError:
@@ -50,14 +50,14 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """A mapping of a configuration, and where it stands."""
+    """A mapping of a configuration, and its place."""
 
     values: Any
     place: Place
 
     def __post_init__(self) -> None:
         if not isinstance(self.values, Mapping):
-            self.place.fail(f"is a mapping (key: value), not {shown(self.values)}")
+            self.place.fail(f"is a mapping (key: value), not {preview(self.values)}")
         for key in self.values:
             if not isinstance(key, str):
                 self.place.fail(f"keys are text, not {key!r}: put it in quotes")
@@ -86,7 +86,7 @@ class Section:
     def text(self, key: str, default: Any = _REQUIRED) -> Any:
         value = self.get(key, default)
         if key in self and not isinstance(value, str):
-            self.at(key).fail(f"is text, not {shown(value)}")
+            self.at(key).fail(f"is text, not {preview(value)}")
         return value
 
     def choice(self, key: str, choices: tuple[str, ...], default: Any = _REQUIRED) -> Any:
@@ -98,33 +98,33 @@ class Section:
     def integer(self, key: str, default: Any = _REQUIRED, least: int = 0) -> Any:
         value = self.get(key, default)
         if key in self and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            self.at(key).fail(f"is a whole number from {least} on, not {shown(value)}")
-        if key in self and value > MOST:
-            self.at(key).fail(f"is a whole number up to {MOST}, not {shown(value)}")
+            self.at(key).fail(f"is a whole number from {least} on, not {preview(value)}")
+        if key in self and value > MAX_INT32:
+            self.at(key).fail(f"is a whole number up to {MAX_INT32}, not {preview(value)}")
         return value
 
     def number(self, key: str) -> float:
-        """A finite number that is not negative: a cost, tolerance or option."""
+        """Read a finite number that is not negative: a cost, tolerance or option."""
         return float(_not_negative(read_numbers(self.get(key), (), self.at(key)), self.at(key)))
 
     def number_or_rows(self, key: str, rows: int | None) -> np.ndarray:
-        """A finite number that is not negative, or a list with one for each row; None: of any length."""
+        """Read a finite number that is not negative, or a list of `rows` of them; None: of any length."""
         value = self.get(key)
         shape = (rows or len(value),) if isinstance(value, list) else ()
         return _not_negative(read_numbers(value, shape, self.at(key)), self.at(key))
 
 
 def read_numbers(value: Any, shape: tuple[int, ...], place: Place) -> np.ndarray:
-    """Numbers in nested lists, as an array of float64 of exactly this shape; NaN and infinity pass."""
+    """Read numbers in nested lists as a float64 array of exactly this shape; NaN and infinity pass."""
     wanted = "a number" if not shape else f"{' x '.join(map(str, shape))} numbers"
     if any(isinstance(x, bool) or not isinstance(x, int | float) for x in _flat(value)):
-        place.fail(f"is {wanted}, not {shown(value)}")
+        place.fail(f"is {wanted}, not {preview(value)}")
     try:
         array = np.array(value, float)
     except ValueError:
         place.fail(f"is {wanted}; its rows differ in length")
     if array.shape != shape:
-        place.fail(f"is {wanted}, not {shown(value)}")
+        place.fail(f"is {wanted}, not {preview(value)}")
     return array
 
 
@@ -138,15 +138,15 @@ def _flat(value: Any) -> Iterator[Any]:
 
 def _not_negative(value: np.ndarray, place: Place) -> np.ndarray:
     if not (np.isfinite(value) & (value >= 0)).all():
-        place.fail(f"is finite and not negative, not {shown(value.tolist())}")
+        place.fail(f"is finite and not negative, not {preview(value.tolist())}")
     return value
 
 
-def shown(value: Any) -> str:
-    """A value as an error shows it."""
+def preview(value: Any) -> str:
+    """Format a value for an error message; of a list the first 8 entries."""
     if value is None:
         return "nothing"
     if isinstance(value, list):
-        text = ", ".join(shown(item) for item in value[:8])
+        text = ", ".join(preview(item) for item in value[:8])
         return f"[{text}{', ...' if len(value) > 8 else ''}]"
     return "a mapping" if isinstance(value, Mapping) else repr(value)

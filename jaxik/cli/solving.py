@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from jaxik.batching.devices import enable_compilation_cache, use_all_cores
 from jaxik.cli import summary
-from jaxik.cli.chunks import solve_in_chunks
+from jaxik.cli.batches import solve_in_batches
 from jaxik.cli.job import KEYS, read_dtype, read_job, read_output
 from jaxik.cli.output import check_plot, reserved, write_solution
 from jaxik.cli.yaml_file import read_yaml
@@ -35,14 +35,19 @@ def run_solve(arguments: argparse.Namespace) -> int:
     file = read_yaml(arguments.config)
     file.root.allow(*KEYS)
     dtype, output = read_dtype(file.root, arguments.dtype), read_output(file, arguments.output)
-    replaced = {"targets": arguments.targets, "seed": arguments.seed, "max_steps": arguments.max_steps, "dtype": dtype}
+    replaced = {
+        "num_targets": arguments.num_targets,
+        "seed": arguments.seed,
+        "max_steps": arguments.max_steps,
+        "dtype": dtype,
+    }
     check_plot(arguments.trace, arguments.force)
     with jax.enable_x64(dtype == "float64"), reserved(output, arguments.force) as written:
-        given = {"count": arguments.targets, "seed": arguments.seed, "max_steps": arguments.max_steps}
+        given = {"count": arguments.num_targets, "seed": arguments.seed, "max_steps": arguments.max_steps}
         job = read_job(file, **given, trace=arguments.trace is not None)
         load_seconds = time.perf_counter() - started
-        with _progress(job.count, arguments.chunk, arguments.quiet) as (compiled, advance):
-            outcome = solve_in_chunks(job, arguments.chunk, compiled, advance)
+        with _progress(job.count, arguments.batch_size, arguments.quiet) as (compiled, advance):
+            outcome = solve_in_batches(job, arguments.batch_size, compiled, advance)
         if written is not None:
             write_solution(written, job, outcome.solution, file.text, replaced)
     if arguments.trace is not None:
@@ -62,7 +67,7 @@ def run_solve(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _progress(count: int, chunk: int, quiet: bool) -> Iterator[tuple[Callable[[], None], Callable[[int], None]]]:
+def _progress(count: int, batch_size: int, quiet: bool) -> Iterator[tuple[Callable[[], None], Callable[[int], None]]]:
     """On a terminal: that it compiles, and then how far it is, where that takes more than one call."""
     console = Console(stderr=True)
     left = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn())

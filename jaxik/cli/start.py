@@ -1,4 +1,4 @@
-"""Where solving starts."""
+"""Read the starting configurations."""
 
 import warnings
 
@@ -15,7 +15,7 @@ from jaxik.robot.robot import Robot
 def read_start(
     root: Section, robot: Robot, units: Units, seed: int, count: int, *, searches: bool
 ) -> np.ndarray | None:
-    """The start under the key `start`: (nq,), or (count, nq) where it is sampled.
+    """Read the key `start`: (nq,), or (count, nq) if sampled.
 
     By default the robot's `q_home`, or None where a search begins as it does by default.
     """

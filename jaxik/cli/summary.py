@@ -11,9 +11,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from jaxik.cli.chunks import Outcome
+from jaxik.cli.batches import Outcome
 from jaxik.cli.job import Job, target_count
-from jaxik.cli.measures import MEASURES, judged, named
+from jaxik.cli.measures import MEASURES, error_parts, named
 from jaxik.core.status import Status
 from jaxik.limits.position import PositionLimit
 from jaxik.tasks.base import Task
@@ -53,7 +53,7 @@ def errors(job: Job, outcome: Outcome) -> list[Errors]:
     """The errors of every part of every task and constraint, as tolerances judge them: norms over weighted rows."""
     found = []
     for name, task in sorted(job.reported.items()):
-        for error in judged(task, outcome.solution.residuals[name]):
+        for error in error_parts(task, outcome.solution.residuals[name]):
             norm = np.linalg.norm(error.rows[:, error.counts].astype(float), axis=1)
             ordered = np.sort(np.where(np.isfinite(norm), norm, np.inf))
             shares = {share: float(ordered[math.ceil(p * len(ordered)) - 1]) for share, p in SHARES.items()}
@@ -149,7 +149,7 @@ def task_line(task: Task, found: list[Errors]) -> str:
 
 def _wants(task: Task) -> str:
     count = target_count(task)
-    return MEASURES[type(task)].wants(task, "a target" if count == 1 else f"{count:,} targets")
+    return MEASURES[type(task)].describe(task, "a target" if count == 1 else f"{count:,} targets")
 
 
 def _half_space(limit: PositionLimit) -> str:

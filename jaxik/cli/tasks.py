@@ -1,4 +1,4 @@
-"""The types of tasks, how each is written, and the tasks of a configuration."""
+"""Read the tasks of a configuration; `TYPES` has the keys of each type of task."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -27,7 +27,7 @@ from jaxik.tasks.rolling import RollingTask
 
 
 class Type(NamedTuple):
-    """A type of task: its class, its target, and how its other arguments are read; every type has `priority`."""
+    """A type of task: its class, its target, and a reader for each other argument; all have `priority`."""
 
     task: Any
     target: Target | None
@@ -93,7 +93,7 @@ VELOCITY_TYPES = ("damping", "joint_velocity", "low_acceleration", "kinetic_ener
 
 
 def read_tasks(section: Section, source: Source) -> dict[str, Task]:
-    """The tasks of a section, by name, with one target each, or several with a leading axis."""
+    """Read the tasks of a section, by name; several targets have a leading axis."""
     if not section.values:
         section.place.fail("is empty; a problem needs at least one task")
     tasks = {}

@@ -1,4 +1,4 @@
-"""From a YAML file to its sections."""
+"""Load a YAML file."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,7 @@ class YamlFile(NamedTuple):
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with the numbers of version 1.2, in which 1e-4 is one, and without keys that hide an earlier one."""
+    """YAML with the numbers of version 1.2, in which 1e-4 is a number; a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
@@ -60,7 +60,7 @@ def read_yaml(path: Path) -> YamlFile:
 
 
 def read_failure(error: Exception) -> str:
-    """Why a file could not be read, in a few words."""
+    """The short reason why a file could not be read."""
     if isinstance(error, FileNotFoundError):
         return "no such file"
     if isinstance(error, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""How it ended, for each element, and what to do about it."""
+"""Statuses of elements and of derivatives, and the remedy for each."""
 
 import enum
 from typing import Any, Self
@@ -31,7 +31,7 @@ class Status(enum.IntEnum):
 
 
 class DerivativeStatus(enum.IntEnum):
-    """What the derivative of an element's answer is worth, decided in this order, the last first. Arrays are int32.
+    """How far the derivative of an element can be trusted; of several the last one listed applies. Arrays are int32.
 
     NOT_COMPUTED: nothing was differentiated.
     EXACT: the derivative of the solution.
@@ -83,7 +83,7 @@ def check(statuses: Any) -> None:
 
 
 class Outcome:
-    """What has a `status` (*batch,)."""
+    """A result with a `status` (*batch,)."""
 
     status: jax.Array
 

@@ -1,4 +1,4 @@
-"""The parts of what tasks report, by name and with their units: "tip/position" [m]."""
+"""Parts of residuals by name and unit: "tip/position" [m]."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ def parts(tree: Any) -> dict[str, Any]:
 
 
 def nested(named: Mapping[str, Any]) -> dict[str, Any]:
-    """The dicts of dicts whose `parts` these are."""
+    """Nest parts again into dicts of dicts: the inverse of `parts`."""
     tree: dict[str, Any] = {}
     for name, leaf in named.items():
         *folders, last = name.split("/")

@@ -1,4 +1,4 @@
-"""What constructors and verbs accept: each checks one kind of argument on the host and returns arrays."""
+"""Checks of arguments on the host; each returns arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -53,7 +53,7 @@ def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
 
 
 def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
-    """A number of a solver's, or an array of them (*batch,), that is not negative, or not below `least`."""
+    """A solver option: a number, or an array (*batch,), that is not negative, or not below `least`."""
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
         _check_option(name, value, dtype)
     try:

@@ -1,7 +1,7 @@
 """Derivatives of `difference(q0, q)` along `integrate(q, dq)`: the identity, but for a block at each quaternion.
 
 Where q = q0 exp(w) moves to q exp(u), w moves by C u with C = I + [w]/2 + k [w]^2, the right Jacobian of the log: the
-transpose of the left one, A(w) in `jaxik.lie`.
+transpose of the left one, A(w) in `jaxik.numerics.lie`.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""The motion of one step of differential inverse kinematics, which velocity tasks and limits speak of."""
+"""Duration and previous velocity of one differential-IK step, for velocity tasks and limits."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from jaxik.core.pytree import leaf, pytree, set_fields
 
 @pytree
 class Motion:
-    """The step that velocity tasks speak of.
+    """The context of one differential-IK step.
 
     Args:
-      dt: its duration (*batch,) [s].
+      dt: duration (*batch,) [s].
       previous_velocity: of the step before, (*batch, nv) [rad/s, m/s], in MuJoCo's tangent; None: at rest.
 
     Raises:

@@ -1,12 +1,12 @@
-"""Which degrees of freedom a solver moves: those that matter, each with a coordinate of its own or behind another's.
+"""Reduced coordinates: the degrees of freedom that a solver moves, and those that follow by joint couplings.
 
 A degree of freedom that no task depends on has no coordinate: it stays where it is, and costs nothing. Nor has one
-that a joint coupling drives: it follows its leader, exactly.
+that a joint coupling drives: it follows its leader exactly.
 """
 
 import dataclasses
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 import jax
@@ -20,27 +20,27 @@ from jaxik.numerics.linalg import PAD, set_rows, static_gather
 
 RobotLike = TypeVar("RobotLike", bound=RobotModel)
 
-# How far from home the limit of a leader without one is looked for [rad or m].
+# The limit of a leader without one is searched this far from home [rad or m].
 UNLIMITED_REACH = 1e3
-# In so many steps it is walked from home to a leader's limit.
-WALK = 64
+# Samples from home to a leader's limit.
+WALK_STEPS = 64
 
 
 @dataclasses.dataclass(frozen=True)
 class Coordinates:
-    """The degrees of freedom with a coordinate of their own, and the couplings behind them.
+    """The independent degrees of freedom, and the couplings that follow them.
 
     Attributes:
-      own: degrees of freedom, ascending; coordinate i is that of `own[i]`. Where nothing moves, one that is held, as
-        arrays without entries have no largest one.
-      couplings: indices of `topology.couplings`, a leader's own coupling before those that it leads.
-      still: nothing moves.
+      own: independent degrees of freedom, ascending; coordinate i is that of `own[i]`. Where nothing moves, one that is
+        held, as the maximum of an empty array is an error.
+      couplings: indices of `topology.couplings`, that of a leader before those of its followers.
+      is_empty: no degree of freedom moves.
     """
 
     topology: Topology
     own: tuple[int, ...]
     couplings: tuple[int, ...]
-    still: bool = False
+    is_empty: bool = False
 
     @functools.cached_property
     def balls(self) -> tuple[int, ...]:
@@ -48,7 +48,7 @@ class Coordinates:
         return tuple(j for j in self.topology.ball_joints if self.topology.joints[j].v_index in self.own)
 
     @functools.cached_property
-    def rounds(self) -> int:
+    def chain_length(self) -> int:
         """Length of the longest chain of couplings."""
         depth: dict[int, int] = {}
         for coupling in self._couplings:
@@ -56,15 +56,15 @@ class Coordinates:
         return max(depth.values(), default=0)
 
     @functools.cached_property
-    def behind(self) -> tuple[tuple[int, ...], ...]:
-        """For each coordinate, which of the couplings move with it, as places in `couplings`."""
+    def dependents(self) -> tuple[tuple[int, ...], ...]:
+        """For each coordinate, the couplings that it drives, as indices into `couplings`."""
         roots = _roots(self._couplings)
         dofs = [self._dof(roots[c.follower]) for c in self._couplings]
         return tuple(tuple(i for i, dof in enumerate(dofs) if dof == own) for own in self.own)
 
     @functools.cached_property
-    def leads(self) -> tuple[int, ...]:
-        """For each coupling, the place of the one that drives its leader, or NOTHING."""
+    def parent_coupling(self) -> tuple[int, ...]:
+        """For each coupling, the index of the one that drives its leader, or PAD."""
         place = {c.follower: i for i, c in enumerate(self._couplings)}
         return tuple(PAD if c.leader is None else place.get(c.leader, PAD) for c in self._couplings)
 
@@ -77,13 +77,13 @@ class Coordinates:
         return tuple(self._dof(c.follower) for c in self._couplings)
 
     @functools.cached_property
-    def follower_places(self) -> tuple[int, ...]:
-        """Where each follower stands in a configuration."""
+    def follower_q_indices(self) -> tuple[int, ...]:
+        """Index of each follower in a configuration."""
         return tuple(self.topology.joints[c.follower].q_index for c in self._couplings)
 
     @functools.cached_property
-    def leader_places(self) -> tuple[int, ...]:
-        """Where each leader stands in a configuration, or NOTHING."""
+    def leader_q_indices(self) -> tuple[int, ...]:
+        """Index of each leader in a configuration, or PAD."""
         joints = self.topology.joints
         return tuple(PAD if c.leader is None else joints[c.leader].q_index for c in self._couplings)
 
@@ -96,10 +96,10 @@ class Coordinates:
 
 
 def coordinates(topology: Topology, used: Collection[int], *, hold_couplings: bool) -> Coordinates:
-    """Give coordinates to what moves the degrees of freedom that are used.
+    """Choose the independent degrees of freedom that move those in use.
 
     Args:
-      used: degrees of freedom that some task depends on.
+      used: degrees of freedom that a task depends on.
       hold_couplings: whether the model's joint couplings hold.
 
     Raises:
@@ -114,11 +114,11 @@ def coordinates(topology: Topology, used: Collection[int], *, hold_couplings: bo
         if not set(used).isdisjoint(description.v_indices):
             root = roots.get(joint, joint)
             own |= set() if root is None else set(joints[root].v_indices)
-    return Coordinates(topology, tuple(sorted(own)) or (0,), order, still=not own)
+    return Coordinates(topology, tuple(sorted(own)) or (0,), order, is_empty=not own)
 
 
 def _in_order(topology: Topology) -> tuple[int, ...]:
-    """The couplings, leaders before those that follow them."""
+    """Couplings in topological order, leaders before their followers."""
     drives: dict[int, int] = {}
     for i, coupling in enumerate(topology.couplings):
         if coupling.follower in drives:
@@ -148,7 +148,7 @@ def _in_order(topology: Topology) -> tuple[int, ...]:
 
 
 def _roots(couplings: list[Coupling]) -> dict[int, int | None]:
-    """For each follower the joint at the head of its chain; None where that is held at a constant."""
+    """From follower to the joint at the head of its chain; None where that is a constant."""
     roots: dict[int, int | None] = {}
     for coupling in couplings:
         roots[coupling.follower] = None if coupling.leader is None else roots.get(coupling.leader, coupling.leader)
@@ -156,8 +156,8 @@ def _roots(couplings: list[Coupling]) -> dict[int, int | None]:
 
 
 def _leaders(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
-    """How far each leader is from its reference; zero for couplings without one."""
-    places = moving.leader_places
+    """Displacement of each leader from its reference (ncoupling,); zero for couplings without a leader."""
+    places = moving.leader_q_indices
     return static_gather(q, places) - static_gather(robot.qpos0, places)
 
 
@@ -167,61 +167,62 @@ def _coefficients(robot: RobotModel, moving: Coordinates) -> jax.Array:
 
 
 def slopes(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
-    """How far each follower moves for a unit step of the coordinate at the head of its chain (ncoupling,)."""
+    """Derivatives (ncoupling,) of the followers by the coordinates at the heads of their chains."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     own = c[1] + x * (2 * c[2] + x * (3 * c[3] + x * 4 * c[4]))
-    heads = jnp.asarray([lead == PAD for lead in moving.leads])
+    heads = jnp.asarray([lead == PAD for lead in moving.parent_coupling])
     total = own
-    for _ in range(moving.rounds - 1):
-        total = own * jnp.where(heads, 1.0, static_gather(total, moving.leads))
+    for _ in range(moving.chain_length - 1):
+        total = own * jnp.where(heads, 1.0, static_gather(total, moving.parent_coupling))
     return total
 
 
 def second_slopes(robot: RobotModel, moving: Coordinates, q: jax.Array, slope: jax.Array) -> jax.Array:
-    """How the slopes (ncoupling,) change for a unit step of the coordinate at the head of each chain."""
-    heads = tuple(i for i, lead in enumerate(moving.leads) if lead == PAD and moving.leader_places[i] != PAD)
+    """Second derivatives (ncoupling,) of the followers by the coordinates at the heads of their chains."""
+    leaders = moving.leader_q_indices
+    heads = tuple(i for i, parent in enumerate(moving.parent_coupling) if parent == PAD and leaders[i] != PAD)
     ones = jnp.ones(len(heads), q.dtype)
-    along = set_rows(jnp.zeros_like(q), tuple(moving.leader_places[i] for i in heads), ones)
-    along = set_rows(along, moving.follower_places, slope)
+    along = set_rows(jnp.zeros_like(q), tuple(leaders[i] for i in heads), ones)
+    along = set_rows(along, moving.follower_q_indices, slope)
     return jax.jvp(lambda q: slopes(robot, moving, q), (q,), (along,))[1]
 
 
 def apply_couplings_clipped(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
-    """The configuration (nq,) with every follower where its leader has it, and inside its limits.
+    """Set every follower of a configuration (nq,) from its leader, clipped to its limits.
 
-    Where the leaders keep the limits of `tighten_leader_limits`, the followers are inside as they are.
+    Clipping changes rounding alone where the leaders keep the limits of `tighten_leader_limits`.
     """
     if not moving.couplings:
         return q
     joints = moving.follower_joints
     lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
-    for _ in range(moving.rounds):
-        q = set_rows(q, moving.follower_places, jnp.clip(_followers(robot, moving, q), lower, upper))
+    for _ in range(moving.chain_length):
+        q = set_rows(q, moving.follower_q_indices, jnp.clip(_followers(robot, moving, q), lower, upper))
     return q
 
 
 def apply_couplings(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
-    """The same, limits or not: for derivatives, which are not those of the limit where a follower is at its own."""
-    for _ in range(moving.rounds):
-        q = set_rows(q, moving.follower_places, _followers(robot, moving, q))
+    """Set every follower of a configuration (nq,) from its leader, not clipped: for derivatives."""
+    for _ in range(moving.chain_length):
+        q = set_rows(q, moving.follower_q_indices, _followers(robot, moving, q))
     return q
 
 
 def _followers(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
-    """Where the leaders have their followers (ncoupling,), limits or not."""
+    """Positions of the followers (ncoupling,), not clipped."""
     x, c = _leaders(robot, moving, q), _coefficients(robot, moving)
     polynomial = c[0] + x * (c[1] + x * (c[2] + x * (c[3] + x * c[4])))
-    return static_gather(robot.qpos0, moving.follower_places) + polynomial
+    return static_gather(robot.qpos0, moving.follower_q_indices) + polynomial
 
 
 def tighten_leader_limits(robot: RobotLike, moving: Coordinates) -> RobotLike:
-    """The robot with the limits of leaders drawn in so far that no follower passes its own.
+    """The robot with the limits of leaders tightened so that no follower leaves its own.
 
-    What is kept is the interval around `q_home` that reaches out to where the first follower would leave; where one is
-    outside even there, the interval around the nearest place, of those walked to, where none is. If there is none, the
-    leader is held at home.
+    The new limits are those of the interval around `q_home` in which all followers keep theirs. If a follower is
+    outside at home, it is the interval around the nearest value, of those sampled up to the limits, where none is; if
+    there is no such value, the leader is held at home.
     """
-    heads = [i for i, places in enumerate(moving.behind) if places]
+    heads = [i for i, places in enumerate(moving.dependents) if places]
     if not heads:
         return robot
     joints = moving.topology.joints
@@ -230,42 +231,28 @@ def tighten_leader_limits(robot: RobotLike, moving: Coordinates) -> RobotLike:
     followers = moving.follower_joints
     # At most this far where there is no limit; beyond, float32 no longer tells a turn from the next.
     reach = jnp.asarray(UNLIMITED_REACH, home.dtype)
-    shares = jnp.arange(WALK + 1, dtype=home.dtype) / WALK
-    bounds = []
+    fractions = jnp.arange(WALK_STEPS + 1, dtype=home.dtype) / WALK_STEPS
 
     def allowed(value: jax.Array) -> jax.Array:
-        at = _led(robot, moving, leaders, value)
-        inside = (at >= static_gather(robot.limit_lower, followers)) & (
-            at <= static_gather(robot.limit_upper, followers)
+        """Which leaders (n,) keep all their followers inside their limits at a value (n,)."""
+        positions = _followers_with(robot, moving, leaders, value)
+        inside = (positions >= static_gather(robot.limit_lower, followers)) & (
+            positions <= static_gather(robot.limit_upper, followers)
         )
-        kept = [jnp.all(jnp.stack([inside[place] for place in moving.behind[i]])) for i in heads]
-        return jnp.stack(kept)
+        return jnp.stack([jnp.all(jnp.stack([inside[place] for place in moving.dependents[i]])) for i in heads])
 
     ends = [static_gather(robot.limit_lower, leaders), static_gather(robot.limit_upper, leaders)]
     ends = [jnp.where(jnp.isfinite(end), end, home + out) for end, out in zip(ends, (-reach, reach), strict=True)]
-    places = jnp.concatenate([home + shares[:, None] * (end - home) for end in ends])
-    far = jnp.where(jax.vmap(allowed)(places), jnp.abs(places - home), jnp.inf)
-    nearest = jnp.min(far, axis=0)
-    reached = jnp.min(jnp.where(far == nearest, places, jnp.inf), axis=0)
-    home = jax.lax.stop_gradient(jnp.where((nearest > 0) & jnp.isfinite(nearest), reached, home))
-    for limit, own in zip((robot.limit_lower, robot.limit_upper), ends, strict=True):
-
-        def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            inner, outer = ends
-            middle = (inner + outer) / 2
-            good = allowed(middle)
-            return jnp.where(good, middle, inner), jnp.where(good, outer, middle)
-
-        # First a walk outward: a polynomial may leave the limits and come back.
-        stops = home + shares[1:, None] * (own - home)
-        good = jnp.cumprod(jax.vmap(allowed)(stops), axis=0)
-        steps = jnp.sum(good, axis=0)
-        inside = steps == WALK
-        inner, outer = (home + shares[jnp.minimum(steps + k, WALK)] * (own - home) for k in (0, 1))
-        between = jax.lax.stop_gradient((inner, outer))
-        edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, between)
-        edge = _moving_edge(robot, moving, heads, leaders, jax.lax.stop_gradient(edge))
-        bounds.append(jnp.where(inside, static_gather(limit, leaders), edge))
+    samples = jnp.concatenate([home + fractions[:, None] * (end - home) for end in ends])
+    distance = jnp.where(jax.vmap(allowed)(samples), jnp.abs(samples - home), jnp.inf)
+    nearest = jnp.min(distance, axis=0)
+    center = jnp.min(jnp.where(distance == nearest, samples, jnp.inf), axis=0)
+    home = jax.lax.stop_gradient(jnp.where((nearest > 0) & jnp.isfinite(nearest), center, home))
+    bounds = []
+    for limit, end in zip((robot.limit_lower, robot.limit_upper), ends, strict=True):
+        edge, whole = _edge(allowed, home, end, fractions)
+        edge = _differentiable_edge(robot, moving, heads, leaders, edge)
+        bounds.append(jnp.where(whole, static_gather(limit, leaders), edge))
     return dataclasses.replace(
         robot,
         limit_lower=set_rows(robot.limit_lower, tuple(leaders), bounds[0]),
@@ -273,47 +260,71 @@ def tighten_leader_limits(robot: RobotLike, moving: Coordinates) -> RobotLike:
     )
 
 
-def _led(robot: RobotModel, moving: Coordinates, leaders: Sequence[int], value: jax.Array) -> jax.Array:
-    """Where all followers are (ncoupling,) with the leaders at `value` (n,), and other joints at home."""
+def _edge(
+    allowed: Callable[[jax.Array], jax.Array], home: jax.Array, end: jax.Array, fractions: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The last allowed value (n,) on the way from home to an end (n,), and whether all of the way is allowed (n,).
+
+    First a walk outward, as a polynomial may leave the limits and come back; then bisection.
+    """
+
+    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        inner, outer = ends
+        middle = (inner + outer) / 2
+        good = allowed(middle)
+        return jnp.where(good, middle, inner), jnp.where(good, outer, middle)
+
+    stops = home + fractions[1:, None] * (end - home)
+    good = jnp.cumprod(jax.vmap(allowed)(stops), axis=0)
+    steps = jnp.sum(good, axis=0)
+    whole = steps == WALK_STEPS
+    inner, outer = (home + fractions[jnp.minimum(steps + k, WALK_STEPS)] * (end - home) for k in (0, 1))
+    between = jax.lax.stop_gradient((inner, outer))
+    edge, _ = jax.lax.fori_loop(0, 4 * jnp.finfo(home.dtype).nmant, halve, between)
+    return jax.lax.stop_gradient(edge), whole
+
+
+def _followers_with(robot: RobotModel, moving: Coordinates, leaders: Sequence[int], value: jax.Array) -> jax.Array:
+    """Positions of all followers (ncoupling,) with the leaders at `value` (n,), and other joints at home."""
     q = set_rows(robot.q_home, tuple(robot.topology.joints[j].q_index for j in leaders), value)
-    at = _followers(robot, moving, q)
-    for _ in range(moving.rounds - 1):
-        q = set_rows(q, moving.follower_places, at)
-        at = _followers(robot, moving, q)
-    return at
+    positions = _followers(robot, moving, q)
+    for _ in range(moving.chain_length - 1):
+        q = set_rows(q, moving.follower_q_indices, positions)
+        positions = _followers(robot, moving, q)
+    return positions
 
 
-def _moving_edge(
+def _differentiable_edge(
     robot: RobotModel, moving: Coordinates, heads: Sequence[int], leaders: Sequence[int], edge: jax.Array
 ) -> jax.Array:
-    """Where leaders meet the limits of their followers (n,), as a function of all that decides it.
+    """The values of leaders (n,) where a follower meets its limit, with derivatives by the robot.
 
-    `edge` is the value, found by halving, which has no derivative. Two Newton steps from it, towards the limit that is
-    nearest there, change nothing, and have the right first and second one.
+    `edge` is the value from bisection, which has no derivative. Two Newton steps from it, towards the limit that is
+    nearest there, leave the value as it is, and have the right first and second derivative.
     """
     followers = moving.follower_joints
     lower, upper = static_gather(robot.limit_lower, followers), static_gather(robot.limit_upper, followers)
-    at = _led(robot, moving, leaders, edge)
-    below = at - lower < upper - at
-    gap = jax.lax.stop_gradient(jnp.minimum(jnp.abs(at - lower), jnp.abs(upper - at)))
-    nearest = [jnp.asarray(moving.behind[i])[jnp.argmin(gap[jnp.asarray(moving.behind[i])])] for i in heads]
+    positions = _followers_with(robot, moving, leaders, edge)
+    below = positions - lower < upper - positions
+    gap = jax.lax.stop_gradient(jnp.minimum(jnp.abs(positions - lower), jnp.abs(upper - positions)))
+    nearest = [jnp.asarray(moving.dependents[i])[jnp.argmin(gap[jnp.asarray(moving.dependents[i])])] for i in heads]
 
     def off(value: jax.Array) -> jax.Array:
-        at = _led(robot, moving, leaders, value)
-        return jnp.stack([jnp.where(below, at - lower, at - upper)[i] for i in nearest])
+        positions = _followers_with(robot, moving, leaders, value)
+        return jnp.stack([jnp.where(below, positions - lower, positions - upper)[i] for i in nearest])
 
     for _ in range(2):
-        # Each follower moves with its own leader alone.
-        left, slope = jax.jvp(off, (edge,), (jnp.ones_like(edge),))
-        left = left - jax.lax.stop_gradient(left)
-        edge = edge - jnp.where(slope != 0, left / jnp.where(slope != 0, slope, 1), 0)
+        # The Jacobian is diagonal: each follower moves with its own leader alone.
+        error, slope = jax.jvp(off, (edge,), (jnp.ones_like(edge),))
+        error = error - jax.lax.stop_gradient(error)
+        edge = edge - jnp.where(slope != 0, error / jnp.where(slope != 0, slope, 1), 0)
     return edge
 
 
 def movable(topology: Topology, dof_mask: jax.Array) -> jax.Array:
-    """Which degrees of freedom move (nv,) where the mask (nv,) holds some."""
+    """The mask (nv,) of degrees of freedom that move, given the problem's `dof_mask` (nv,)."""
     for _, rate in quaternion_places(topology):
-        # Of three rotation rates one alone does not add up to an angle: they move together, or not at all.
+        # The three rotation rates of a ball move together or not at all: one alone is not the rate of an angle.
         turn = jnp.all(dof_mask[rate : rate + 3], keepdims=True)
         dof_mask = jnp.concatenate([dof_mask[:rate], turn, turn, turn, dof_mask[rate + 3 :]])
     return dof_mask

@@ -1,4 +1,4 @@
-"""The limit contract: what the displacement of one differential-IK step may be."""
+"""The limit contract: bounds and inequalities on the displacement of one differential-IK step."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxik.kinematics.motion import Motion
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
-# A row none of whose entries is above so many roundings is none.
+# A row all of whose entries are below this many roundings is zero.
 ROUNDINGS = 64
 
 Bounds = tuple[jax.Array, jax.Array]
@@ -27,13 +27,13 @@ class Limit:
 
     A limit is a frozen pytree like a task: frames, joints and which rows exist are static, and bounds, gains and
     margins are leaves. The robot is the problem's, with its own joint limits; `merged_bounds` and `merged_rows` cast
-    it and the limits to the configuration's dtype. A new limit needs `bounds` or `rows`.
+    it and the limits to the configuration's dtype. A new limit needs `bounds` or `inequalities`.
 
-    Differential IK uses `bounds` and `rows`; `solve` uses `tightened` and `inequality_tasks`.
+    Differential IK uses `bounds` and `inequalities`; `solve` uses `tightened` and `inequality_tasks`.
 
     Attributes:
-      frames: what `rows` looks at; static.
-      of_motion: whether it limits how fast to move, and not where to, so that `solve` has no use for it.
+      frames: frames that `inequalities` reads; static.
+      velocity_level: whether it limits velocities and not positions, so that `solve` ignores it.
     """
 
     velocity_level = False
@@ -43,7 +43,7 @@ class Limit:
         return ()
 
     def check(self, robot: Robot) -> None:
-        """Say on the host what of the limit does not fit `robot`; `Problem` calls it. Extend it with `super().check`.
+        """Check on the host that the limit fits `robot`; `Problem` calls it. Extend it with `super().check`.
 
         Raises:
           JaxikError: for a frame or a joint of another robot, or a wrong shape.
@@ -52,15 +52,15 @@ class Limit:
             robot.frame(frame)
 
     def tightened(self, robot: Robot) -> Robot:
-        """The robot with the joint limits that a configuration to be solved for has to keep: by default its own."""
+        """The robot with the joint limits that solutions of `solve` keep: by default its own."""
         return robot
 
     def inequality_tasks(self) -> tuple[Task, ...]:
-        """Tasks whose residuals () a configuration to be solved for must not let become negative."""
+        """Tasks whose residuals () stay above or at zero in `solve`."""
         return ()
 
     def bounds(self, robot: Robot, kin: Kinematics, motion: Motion) -> Bounds | None:
-        """Lower and upper bound (nv,) of the displacement, infinite where there is none; None: there never is one."""
+        """Lower and upper bounds (nv,) of the displacement, infinite where there is none; None for a limit without."""
         return None
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
@@ -70,7 +70,7 @@ class Limit:
     def lower_bound_of_rows(
         self, robot: Robot, kin: Kinematics, motion: Motion, directions: jax.Array
     ) -> tuple[jax.Array, jax.Array] | None:
-        """How far down the limit's own rows let each direction . dq go: for rows that bound what no box bounds.
+        """The minima of directions . dq over the limit's own rows, for rows that bound what no box bounds.
 
         Args:
           directions (k, nv).
@@ -83,7 +83,7 @@ class Limit:
 
 
 def share(value: Any) -> jax.Array:
-    """The gain of a limit: the share of the distance to it that one step may use."""
+    """Check the gain of a limit: the fraction of the distance to it that one step may use."""
     gain = validation.array("gain", value)
     if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
         raise JaxikError(f"gain is in (0, 1], not {value}")
@@ -91,7 +91,7 @@ def share(value: Any) -> jax.Array:
 
 
 def noise(matrix: jax.Array) -> jax.Array:
-    """Below this () entries of rows (k, n) on a displacement, and what they are to give, are the rounding of zero.
+    """The size () below which entries of rows (k, n) on a displacement, and their right-hand sides, are rounding.
 
     Entries are metres and radians for each metre and radian, and so about 1 or lengths of the robot.
     """
@@ -99,7 +99,7 @@ def noise(matrix: jax.Array) -> jax.Array:
 
 
 def without_noise(matrix: jax.Array) -> jax.Array:
-    """Rows (k, n) on a displacement, zero where they are the rounding of zero: scaled up, noise would be a demand."""
+    """Set rows (k, n) on a displacement to zero where they are rounding: scaled up, noise would be a constraint."""
     return jnp.where(jnp.max(jnp.abs(matrix), axis=-1, keepdims=True, initial=0) <= noise(matrix), 0, matrix)
 
 

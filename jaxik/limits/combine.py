@@ -1,10 +1,9 @@
-"""All limits of a problem as one box and one set of rows, which leave a step something to do wherever it starts.
+"""Merge all limits of a problem into one box and one set of rows, feasible wherever a step starts.
 
-Bounds on how far a displacement may go leave it zero to choose, so any number of them agree. Some ask for motion: a
-joint outside its limits has to come back, a fast one cannot stop at once. Such a demand is obeyed as far as all other
-bounds allow, and where two of them contradict each other the joint stands still: it is stopped harder than its
-acceleration allows rather than run past its limit, and one that starts outside its limits comes back at the speed that
-it is allowed, where mink and pink find no solution.
+Bounds that contain zero are feasible together. Some demand motion: a joint outside its limits has to come back, a fast
+one cannot stop at once. Such a demand is met as far as all other bounds allow, and if two of them contradict each other
+the joint stands still: it is stopped harder than its acceleration limit rather than run past its limit. One that starts
+outside its limits comes back at the speed that it is allowed, where mink and pink find no solution.
 """
 
 from collections.abc import Sequence
@@ -38,13 +37,13 @@ def merged_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion
 def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, box: Bounds) -> Rows | None:
     """G (k, nv) and h (k,) of all limits, `G dq <= h`, in their order; None where they have no rows.
 
-    A row asks for no more than the box, and what limits bound by rows of their own, allow: h is at least the minimum of
-    G dq over these. Rows of a frame outside its half space are such; if a row is relaxed, it is a demand for the
-    fastest way back. Rows without a bound are zero, with h = 1.
+    Each row is relaxed until the box and the limits' own rows allow it: h is at least the minimum of G dq over these.
+    That concerns rows of a frame outside its half space, which then demand the fastest way back. Rows without a bound
+    are zero, with h = 1.
 
     Args:
       robot, kin: as for `merged_bounds`.
-      box: what bounds each degree of freedom (nv,), as from `merged_bounds`.
+      box: bounds of each degree of freedom (nv,), from `merged_bounds`.
     """
     dtype = kin.q.dtype
     robot, motion = robot.astype(dtype), cast(motion, dtype)

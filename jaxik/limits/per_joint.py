@@ -1,4 +1,4 @@
-"""Numbers that a limit has for joints: one for all, one for each degree of freedom, or by joint name."""
+"""Read the numbers of a limit: one for all joints, one for each degree of freedom, or by joint name."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -20,7 +20,7 @@ def by_joint(name: str, value: Any, sense: str) -> Any:
     """`value` as an array, or as a dict from joint name to array; infinite where there is no limit.
 
     Args:
-      sense: "zero or above", "zero or below" or "above zero": what the numbers have to be.
+      sense: "zero or above", "zero or below" or "above zero": the sign that is required.
     """
     if isinstance(value, Mapping):
         if not value or not all(isinstance(joint, str) for joint in value):
@@ -40,10 +40,10 @@ def _signed(name: str, value: Any, sense: str) -> jax.Array:
 
 
 def check_by_joint(name: str, value: Any, robot: Robot, remedy: str) -> None:
-    """Say what of `by_joint(name, value)` does not fit the robot.
+    """Check that `by_joint(name, value)` fits the robot.
 
     Args:
-      remedy: what a free joint is limited by.
+      remedy: the end of an error about a free joint: what limits one.
 
     Raises:
       UnknownNameError: if there is no joint of a name.

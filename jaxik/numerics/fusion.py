@@ -1,4 +1,4 @@
-"""Numbers that XLA computes once, and keeps, where it would compute them again in each of their consumers."""
+"""Barriers against recomputation: values that XLA would fuse into each of their consumers are computed once."""
 
 import jax
 import jax.numpy as jnp
@@ -7,38 +7,38 @@ from jaxik.numerics.custom_rules import pure_rule
 
 
 def materialize_mask(condition: jax.Array) -> jax.Array:
-    """The same condition, behind a root of zero or one.
+    """The same condition, through the square root of zero or one.
 
-    XLA fuses what a condition is made of with what it selects, and computes it again for each entry that is selected;
-    but what it deems expensive, as it does roots, it keeps.
+    XLA fuses the computation of a condition with the selection, and repeats it for each selected entry; operations that
+    it considers expensive, such as roots, it does not repeat.
     """
     return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
 
 
 @jax.custom_jvp
 def materialize(x: jax.Array) -> jax.Array:
-    """The same numbers, behind a division, which XLA does not compute again either."""
+    """The same numbers, through a division, which XLA does not repeat either."""
     return divide_by_one(x, x)
 
 
 @materialize.defjvp
 @pure_rule
-def _kept_along(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
+def _materialize_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     value = materialize(*primals)
     return value, divide_by_one(*tangents, value)
 
 
 def divide_by_one(x: jax.Array, other: jax.Array) -> jax.Array:
-    """The same numbers, forwards and backwards, divided by a one that is made of other ones.
+    """The same numbers, forwards and backwards, divided by 1 + 0 * other.
 
-    These may be infinite, but not NaN, which makes NaN of any.
+    `other` may be infinite, but not NaN, which would make all NaN.
     """
     return x / (1 + 0 * jnp.clip(jax.lax.stop_gradient(other), -1, 1))
 
 
 def divide_once(x: jax.Array, unit: jax.Array) -> jax.Array:
-    """`x / unit` for a number that is the same for all entries, computed once.
+    """`x / unit` for a unit () that all entries share, computed once.
 
-    XLA would multiply by its inverse, and do so again in each consumer; so every entry is given a divisor of its own.
+    XLA would multiply by its inverse, again in each consumer; a divisor for each entry prevents that.
     """
     return x / (unit + 0 * x)

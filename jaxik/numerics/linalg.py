@@ -17,14 +17,14 @@ MAX_RUNS = 24
 
 # Matrices up to this size are factored column by column, each written out.
 WRITTEN_OUT = 24
-# So many columns, at most, are taken off the rest together.
+# The most columns that are subtracted from the rest together.
 BLOCK = 8
-# So many columns, at most, are eliminated before the rows and columns that are done are left alone.
+# The most columns that are eliminated before finished rows and columns are cut off.
 PANEL = 14
 
 
 def static_gather(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
-    """Rows of `x` along `axis` in a static order, NOTHING giving zeros, by slices where they are contiguous."""
+    """Rows of `x` along `axis` in a static order, zeros for PAD, by slices where they are contiguous."""
     axis %= x.ndim
     runs: list[list[int]] = []
     for i in indices:
@@ -60,8 +60,8 @@ def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.
     """Solve `matrix @ x = right` for a symmetric positive definite matrix (n, n), by elimination without pivoting.
 
     One column at a time over all rows at once: on lanes that is n passes over an (n, n + 1) array, where a library
-    call per matrix would leave the lanes. Of large matrices what is done is left alone, a panel of columns at a time:
-    half the work at 41 columns. Solving with a panel's block is faster still, and loses what is nearly singular.
+    call per matrix would leave the lanes. Of large matrices finished rows and columns are cut off, a panel of columns
+    at a time: half the work at 41 columns. Block elimination is faster still, and inaccurate where nearly singular.
 
     Returns:
       x (n,), and the smallest pivot: positive exactly if the matrix is, to rounding, positive definite.
@@ -81,7 +81,7 @@ def solve_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.
 
 
 def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The same in a third of the time, for what is solved in every step, by L D L' with every column written out.
+    """Like `solve_positive`, in a third of the time, by L D L' with every column unrolled: for solves in every step.
 
     On 128 lanes 2.1 us not 4.2 for 6 columns, 11 not 40 for 12, 66 not 194 for 24. Compiling that takes 0.3, 0.8 and
     1.8 s, as a loop over columns 0.2 to 0.4: so larger matrices stay with the loop.
@@ -121,7 +121,7 @@ def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array
 
 
 def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """The rows (n, k) after elimination of their first columns from all others, and the smallest pivot."""
+    """Eliminate the first columns of rows (n, k) from all others; also the smallest pivot ()."""
     place = jnp.arange(rows.shape[0])
 
     def eliminate(carry: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
@@ -146,8 +146,7 @@ def largest(diagonal: jax.Array) -> jax.Array:
 def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
     """Projector (n, n) onto the row space of a matrix (m, n).
 
-    Gram-Schmidt, the longest row that is left first, each one made orthogonal twice; rows shorter than `threshold`
-    count as zero.
+    Gram-Schmidt with pivoting by length, each row orthogonalised twice; rows shorter than `threshold` count as zero.
     """
     count, size = matrix.shape
     places = jnp.arange(count)
@@ -171,16 +170,15 @@ def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def pinv_psd(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Invert a symmetric positive semidefinite matrix (n, n) where it is not zero.
+    """Pseudoinverse of a symmetric positive semidefinite matrix (n, n).
 
     Swept by one diagonal entry after the other, the largest first (Goodnight: A Tutorial on the SWEEP Operator, 1979):
-    a fifth of the error of an orthonormal basis and an elimination, in less time. What is shorter than `threshold`
-    times `unit` counts as zero, and goes on to do so in derivatives (Golub, Pereyra: The Differentiation of
-    Pseudo-Inverses, 1973).
+    a fifth of the error of an orthonormal basis and an elimination, in less time. Pivots below `threshold` times `unit`
+    count as zero, also in derivatives (Golub, Pereyra: The Differentiation of Pseudo-Inverses, 1973).
 
     Returns:
-      The pseudoinverse (n, n), the projector (n, n) onto where the matrix is not zero, and the largest entry of what
-      could not be swept, relative to `unit`: above the threshold exactly if the matrix is not semidefinite.
+      The pseudoinverse (n, n), the projector (n, n) onto the row space, and the largest entry that was not swept,
+      relative to `unit`: above the threshold exactly if the matrix is not semidefinite.
     """
     size = matrix.shape[0]
     places, eye = jnp.arange(size), jnp.eye(size, dtype=matrix.dtype)
@@ -201,7 +199,7 @@ def pinv_psd(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.
     inverse = jnp.where(left[:, None] | left[None, :], 0, 2 * eye - swept) / unit
 
     def project(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        """Take one direction of the null space, of which what was not swept has a row for each, off both results."""
+        """Remove one direction of the null space from both results; each pivot that was not swept is one."""
         inverse, space, waiting = carry
         chosen = waiting & (places == jnp.min(jnp.where(waiting, places, size - 1)))
         one = chosen.astype(swept.dtype)

@@ -1,4 +1,4 @@
-"""Convex quadratic programs: `minimise` one element, with bounds, rows and equalities; `qp` is the verb over batches.
+"""Convex quadratic programs with bounds, rows and equalities: `minimise` takes one element, `qp` a batch.
 
 `dispatch.py` chooses: projected Newton for bounds alone, the dual active-set method for the rest. Imports core,
 numerics and batching.

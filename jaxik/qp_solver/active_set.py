@@ -1,4 +1,4 @@
-"""Minimise one convex quadratic program."""
+"""Minimise one convex quadratic program by the dual active-set method, with iterative refinement."""
 
 from typing import NamedTuple
 
@@ -7,67 +7,94 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.qp_solver import goldfarb_idnani
-from jaxik.qp_solver.certificate import endless
+from jaxik.qp_solver.certificate import unbounded_direction
 from jaxik.qp_solver.finalize import all_finite, finalize
-from jaxik.qp_solver.form import ScaledQP, scaled_qp
 from jaxik.qp_solver.options import QPOptions, max_iterations
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
-from jaxik.qp_solver.sweep_tableau import Point, at, balance, corrected, exchanged, rounding, untouched
+from jaxik.qp_solver.scaling import ScaledQP, scaled_qp
+from jaxik.qp_solver.sweep_tableau import (
+    Point,
+    Rounding,
+    Tableau,
+    initial_tableau,
+    kkt_errors,
+    one_hot,
+    pivot_many,
+    refine,
+    rounding,
+)
+from jaxik.qp_solver.violations import violated_constraints
 
-# Corrections are as good as they get when they shrink by less than this.
+# Refinement is as good as it gets when it shrinks the error by less than this.
 STAGNANT = 0.25
-# With added curvature each one is a step of the proximal-point method, of which a few are usual and so many are enough.
+# With added curvature each pass is a step of the proximal-point method: a few are usual, and these are enough.
 MAX_PASSES = 100
-# How much of the last motion a leap adds: the motion triples, pass by pass.
-LEAP = 2
-# By how much more curvature is added each time that a tableau has worn out, and the most.
-STRONGER, STRONGEST = 10, 0.1
-# So many pivots wear a tableau out, at most, before somebody looks.
-PIVOTS = 32
+# An extrapolated pass adds twice the last motion, so that the motion triples from pass to pass.
+EXTRAPOLATION = 2
+# The factor by which the added curvature grows each time that a tableau is rebuilt, and its maximum.
+CURVATURE_GROWTH, MAX_CURVATURE = 10, 0.1
+# Pivots of one pass, at most: about as many as a tableau takes before its rounding has to be checked.
+PIVOTS_PER_PASS = 32
 
 
 class _State(NamedTuple):
-    """Between two passes.
+    """The iterate between two passes.
 
     Attributes:
       dual: active set, values and multipliers.
-      changing (N,): constraints that change sides at once in the next pass, for a new tableau to get there.
-      error (): how wrong the tableau was found last, relative to values and multipliers.
-      left (): how much of stationarity was, relative alike.
-      last (N,): values before that.
-      leaping (): whether the next pass leaps along.
-      pivots, renewed (): of `dual`, before the last pass and when the tableau was last made anew.
-      strength (): the curvature that a tableau made anew adds to all variables.
-      direction (n,): without end, where there is one.
-      passes (): so far.
-      unbounded, ended ().
+      changing (N,): constraints that change sides at once in the next pass, to bring a new tableau to the active set.
+      error (): the last error of the tableau, relative to values and multipliers.
+      stationarity (): the last error of stationarity, relative alike.
+      previous (N,): values before the last pass.
+      extrapolating (): whether the next pass extrapolates the last motion.
+      pivots, rebuilt_at (): iterations of `dual` before the last pass, and when the tableau was last rebuilt.
+      added (): the curvature that a rebuilt tableau adds to all variables.
+      direction (n,): one along which the objective is unbounded, where it is.
+      passes ().
+      unbounded, done ().
     """
 
     dual: goldfarb_idnani.State
     changing: jax.Array
     error: jax.Array
-    left: jax.Array
-    last: jax.Array
-    leaping: jax.Array
+    stationarity: jax.Array
+    previous: jax.Array
+    extrapolating: jax.Array
     pivots: jax.Array
-    renewed: jax.Array
-    strength: jax.Array
+    rebuilt_at: jax.Array
+    added: jax.Array
     direction: jax.Array
     passes: jax.Array
     unbounded: jax.Array
-    ended: jax.Array
+    done: jax.Array
+
+
+class _Accuracy(NamedTuple):
+    """The errors at the start of a pass, and what to do about the tableau.
+
+    Attributes:
+      stationarity, error (): see `_State`.
+      flat (): whether the tableau has added curvature.
+      rebuild (): whether to build the tableau anew, with the curvature `added` ().
+    """
+
+    stationarity: jax.Array
+    error: jax.Array
+    flat: jax.Array
+    rebuild: jax.Array
+    added: jax.Array
 
 
 def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
     """Minimise one convex quadratic program: a function of one element, for `lanes` and `vmap`.
 
-    By the dual active-set method of Goldfarb and Idnani, on a tableau that is swept as constraints enter and leave;
-    values and multipliers are refined against the program itself. Where H is flat, curvature is added, and taken back
-    by the proximal-point method.
+    The dual active-set method of Goldfarb and Idnani, on a tableau that is swept as constraints enter and leave. Values
+    and multipliers are refined against the program itself. Where H is flat, curvature is added, and removed again by
+    the proximal-point method.
 
     Args:
       program: arrays of one floating dtype; which of its blocks exist is static. Only the symmetric part of H counts.
-      start: the active set of a similar program, for a warm start. A bad one costs time, never the answer.
+      warm_start: the active set of a similar program. A bad one costs time, and never changes the solution.
       options: `QPOptions`.
 
     Returns:
@@ -75,40 +102,38 @@ def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPO
     """
     options = QPOptions() if options is None else options
     program = program._replace(H=0.5 * (program.H + program.H.T))
-    easy = _easy(program, all_finite(program) & jnp.all(program.lower <= program.upper))
-    scaled = scaled_qp(easy)
-    state = _begin(easy, scaled, warm_start)
+    solvable = _solvable(program, all_finite(program) & jnp.all(program.lower <= program.upper))
+    scaled = scaled_qp(solvable)
+    state = _initial_state(solvable, scaled, warm_start)
     limit = max_iterations(options, scaled.vector.shape[0])
-    state = lax.while_loop(lambda s: ~s.ended, lambda s: _pass(easy, scaled, s, limit), state)
-    return finalize(program, easy, scaled, state.dual, state.direction, state.unbounded, options)
+    state = lax.while_loop(lambda s: ~s.done, lambda s: _pass(solvable, scaled, s, limit), state)
+    return finalize(program, solvable, scaled, state.dual, state.direction, state.unbounded, options)
 
 
-def _easy(program: Program, solvable: jax.Array) -> Program:
-    """The program; where it is not solvable, one without anything, so that no NaN keeps a loop going."""
-    nothing = jax.tree.map(jnp.zeros_like, program)
-    nothing = nothing._replace(
-        lower=jnp.full_like(program.lower, -jnp.inf), upper=jnp.full_like(program.upper, jnp.inf)
-    )
-    return jax.tree.map(lambda x, zero: jnp.where(solvable, x, zero), program, nothing)
+def _solvable(program: Program, valid: jax.Array) -> Program:
+    """The program if valid, else one of zeros without bounds, so that no NaN keeps the loop going."""
+    empty = jax.tree.map(jnp.zeros_like, program)
+    empty = empty._replace(lower=jnp.full_like(program.lower, -jnp.inf), upper=jnp.full_like(program.upper, jnp.inf))
+    return jax.tree.map(lambda x, zero: jnp.where(valid, x, zero), program, empty)
 
 
-def _begin(program: Program, scaled: ScaledQP, warm_start: ActiveSet | None) -> _State:
+def _initial_state(program: Program, scaled: ScaledQP, warm_start: ActiveSet | None) -> _State:
     n, size, dtype = scaled.variables, scaled.vector.shape[0], scaled.vector.dtype
     rows = 0 if program.G is None else program.G.shape[0]
     lower, upper = scaled.lower[:n], scaled.upper[:n]
     at_upper = at_lower = lower == upper
-    held = jnp.zeros(rows, bool)
+    active_rows = jnp.zeros(rows, bool)
     if warm_start is not None:
         at_upper = at_upper | ((warm_start.bounds > 0) & (upper < jnp.inf))
         at_lower = at_lower | ((warm_start.bounds < 0) & (lower > -jnp.inf))
-        held = warm_start.rows
+        active_rows = warm_start.rows
     inside = jnp.clip(jnp.zeros(n, dtype), lower, upper)
     x = jnp.where(at_upper, upper, jnp.where(at_lower, lower, inside))
     point = Point(jnp.concatenate([x, jnp.zeros(size - n, dtype)]), jnp.zeros(size, dtype))
     no, count = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     infinite = jnp.full((), jnp.inf, dtype)
-    begun = goldfarb_idnani.State(
-        tableau=untouched(scaled, jnp.zeros(size, dtype)),
+    dual = goldfarb_idnani.State(
+        tableau=initial_tableau(scaled, jnp.zeros(size, dtype)),
         point=point,
         center=point.value,
         entering=jnp.full((), goldfarb_idnani.NONE, jnp.int32),
@@ -119,104 +144,144 @@ def _begin(program: Program, scaled: ScaledQP, warm_start: ActiveSet | None) -> 
         iterations=count,
     )
     return _State(
-        dual=begun,
-        changing=jnp.concatenate([~(at_upper | at_lower), held, jnp.ones(size - n - rows, bool)]),
+        dual=dual,
+        changing=jnp.concatenate([~(at_upper | at_lower), active_rows, jnp.ones(size - n - rows, bool)]),
         error=infinite,
-        left=infinite,
-        last=point.value,
-        leaping=no,
+        stationarity=infinite,
+        previous=point.value,
+        extrapolating=no,
         pivots=count,
-        renewed=count,
-        strength=jnp.zeros((), dtype),
+        rebuilt_at=count,
+        added=jnp.zeros((), dtype),
         direction=jnp.zeros(n, dtype),
         passes=count,
         unbounded=no,
-        ended=no,
+        done=no,
     )
 
 
 def _pass(program: Program, scaled: ScaledQP, state: _State, limit: jax.Array | int) -> _State:
-    """Solve for values and multipliers at the active set, by one correction, and find a better active set."""
-    n, numbers = scaled.variables, rounding(scaled.vector.dtype)
-    before, exchanging = state.dual, jnp.any(state.changing)
-    table = exchanged(scaled, before.tableau, state.changing)
+    """Solve for values and multipliers at the active set by one refinement, and find a better active set."""
+    numbers = rounding(scaled.vector.dtype)
+    before, changing = state.dual, jnp.any(state.changing)
+    table = pivot_many(scaled, before.tableau, state.changing)
     active = table.active
-    # Where H is flat the pull leads the same way again and again: further each time.
-    leap = jnp.where(active | ~state.leaping, 0, LEAP * (before.point.value - state.last))
-    point = Point(
-        before.point.value + leap,
-        jnp.where(active | at(before.entering, active.shape[0]), before.point.multiplier, 0),
-    )
-    fresh, off = balance(scaled, active, point, scaled.vector)
-    left = _relative(scaled, point, off)
-    # What the added curvature pulls is no error of the tableau.
-    pull = jnp.where(active, 0, table.added * (point.value - before.center))
-    moving = exchanging | state.leaping
-    error = jnp.where(moving, state.error, _relative(scaled, point, off - pull))
-    since = before.iterations - state.renewed
-    stagnant = (before.iterations == state.pivots) & (error > STAGNANT * state.error)
-    worn = (error > numbers.eps**0.4) | ((error > 64 * numbers.eps) & (stagnant | (since > 2 * PIVOTS)))
-    # A new tableau that is no better is conditioned too badly for the precision.
-    hopeless = stagnant & (error > 64 * numbers.eps) & (state.strength < STRONGEST)
-    worn = ((worn & (since > 0)) | hopeless) & ~moving
-    flat = jnp.any(table.added > 0)
-    renewing = worn | (flat & ~jnp.all((table.added > 0) | ~scaled.is_bound))
-    # So is one that wears out a second time: it gets more curvature, each time.
-    again = worn & (flat | (state.renewed > 0) | (since == 0))
-    strength = jnp.where(again, jnp.minimum(STRONGER * state.strength, STRONGEST), state.strength)
-    strength = jnp.where(renewing & (flat | again), jnp.maximum(strength, numbers.added), strength)
+    point = _extrapolated(state, active)
+    recomputed, off = kkt_errors(scaled, active, point, scaled.vector)
+    accuracy = _accuracy(scaled, state, table, point, off, changing)
+    rebuild, flat = accuracy.rebuild, accuracy.flat
+    refined = refine(table, point, recomputed, off)
     solved = before._replace(
         tableau=table,
-        point=jax.tree.map(lambda new, old: jnp.where(renewing, old, new), corrected(table, point, fresh, off), point),
+        point=jax.tree.map(lambda new, old: jnp.where(rebuild, old, new), refined, point),
         center=point.value,
         ignored=jnp.zeros_like(before.ignored),
     )
 
-    done = ~jnp.any(goldfarb_idnani.out_of_limits(scaled, solved)) & (solved.entering == goldfarb_idnani.NONE)
+    violated = violated_constraints(scaled, solved.point, active, solved.ignored)
+    optimal = ~jnp.any(violated) & (solved.entering == goldfarb_idnani.NONE)
     after = goldfarb_idnani.run(
-        program, scaled, solved._replace(idle=done | renewing), jnp.minimum(limit, before.iterations + PIVOTS)
+        program,
+        scaled,
+        solved._replace(idle=optimal | rebuild),
+        jnp.minimum(limit, before.iterations + PIVOTS_PER_PASS),
     )
-    still = (after.iterations == before.iterations) & ~renewing
+    unchanged = (after.iterations == before.iterations) & ~rebuild
     passes = state.passes + 1
-    direction, unbounded = lax.cond(
-        flat & (passes > 3) & ~renewing,
-        lambda: endless(
-            program, scaled.variable_scale * (after.point.value - before.point.value)[:n], numbers.eps**0.5
-        ),
-        lambda: (jnp.zeros(n, point.value.dtype), jnp.zeros((), bool)),
-    )
-    stuck = (left > STAGNANT * state.left) & (~flat | (left < 64 * numbers.eps))
-    stuck = stuck & (before.iterations == state.pivots)
-    settled = still & ((left <= 16 * numbers.eps) | (stuck & ~exchanging))
-    over = (after.iterations >= limit) | (passes >= MAX_PASSES)
+    direction, unbounded = _unbounded(program, scaled, flat & (passes > 3) & ~rebuild, before.point, after.point)
+    settled = _settled(state, accuracy, unchanged, changing, numbers)
+    exhausted = (after.iterations >= limit) | (passes >= MAX_PASSES)
 
-    anew = untouched(scaled, jnp.where(scaled.is_bound, strength, 0).astype(point.value.dtype))
+    rebuilt = initial_tableau(scaled, jnp.where(scaled.is_bound, accuracy.added, 0).astype(point.value.dtype))
     after = after._replace(
-        tableau=jax.tree.map(lambda new, old: jnp.where(renewing, new, old), anew, after.tableau)._replace(
+        tableau=jax.tree.map(lambda new, old: jnp.where(rebuild, new, old), rebuilt, after.tableau)._replace(
             convex=table.convex
         ),
     )
+    left = accuracy.stationarity
     return _State(
         dual=after,
-        changing=renewing & (active != scaled.is_bound),
-        error=error,
-        left=left,
-        last=before.point.value,
-        leaping=still & flat & (left < 1.1 * state.left) & (left > STAGNANT * state.left),
+        changing=rebuild & (active != scaled.is_bound),
+        error=accuracy.error,
+        stationarity=left,
+        previous=before.point.value,
+        extrapolating=unchanged & flat & (left < 1.1 * state.stationarity) & (left > STAGNANT * state.stationarity),
         pivots=before.iterations,
-        renewed=jnp.where(renewing, after.iterations, state.renewed),
-        strength=strength,
+        rebuilt_at=jnp.where(rebuild, after.iterations, state.rebuilt_at),
+        added=accuracy.added,
         direction=direction,
         passes=passes,
         unbounded=unbounded,
-        ended=settled | after.infeasible | unbounded | over | ~table.convex,
+        done=settled | after.infeasible | unbounded | exhausted | ~table.convex,
     )
 
 
-def _relative(scaled: ScaledQP, point: Point, off: jax.Array) -> jax.Array:
-    """Errors relative to the terms that they are sums of."""
+def _extrapolated(state: _State, active: jax.Array) -> Point:
+    """The point to refine. Where H is flat the proximal steps all go one way: extrapolation takes longer ones."""
+    before = state.dual
+    leap = jnp.where(active | ~state.extrapolating, 0, EXTRAPOLATION * (before.point.value - state.previous))
+    return Point(
+        before.point.value + leap,
+        jnp.where(active | one_hot(before.entering, active.shape[0]), before.point.multiplier, 0),
+    )
+
+
+def _accuracy(
+    scaled: ScaledQP, state: _State, table: Tableau, point: Point, off: jax.Array, changing: jax.Array
+) -> _Accuracy:
+    """Decide from the errors `off` (N,) of a point whether rounding has spoilt the tableau, so that it is rebuilt."""
+    before, numbers = state.dual, rounding(scaled.vector.dtype)
+    stationarity = _relative_error(scaled, point, off)
+    # The force of the added curvature towards its centre is no error of the tableau.
+    force = jnp.where(table.active, 0, table.added * (point.value - before.center))
+    moving = changing | state.extrapolating
+    error = jnp.where(moving, state.error, _relative_error(scaled, point, off - force))
+    since = before.iterations - state.rebuilt_at
+    stagnant = (before.iterations == state.pivots) & (error > STAGNANT * state.error)
+    inaccurate = (error > numbers.eps**0.4) | ((error > 64 * numbers.eps) & (stagnant | (since > 2 * PIVOTS_PER_PASS)))
+    # A rebuilt tableau that is no better is too ill-conditioned for the precision.
+    ill_conditioned = stagnant & (error > 64 * numbers.eps) & (state.added < MAX_CURVATURE)
+    inaccurate = ((inaccurate & (since > 0)) | ill_conditioned) & ~moving
+    flat = jnp.any(table.added > 0)
+    rebuild = inaccurate | (flat & ~jnp.all((table.added > 0) | ~scaled.is_bound))
+    # One that becomes inaccurate a second time is, too: it gets more curvature, each time.
+    again = inaccurate & (flat | (state.rebuilt_at > 0) | (since == 0))
+    added = jnp.where(again, jnp.minimum(CURVATURE_GROWTH * state.added, MAX_CURVATURE), state.added)
+    added = jnp.where(rebuild & (flat | again), jnp.maximum(added, numbers.added), added)
+    return _Accuracy(stationarity, error, flat, rebuild, added)
+
+
+def _unbounded(
+    program: Program, scaled: ScaledQP, tested: jax.Array, before: Point, after: Point
+) -> tuple[jax.Array, jax.Array]:
+    """The direction (n,) of the last motion, and whether the objective is unbounded along it; zeros if not tested."""
+    n = scaled.variables
+    return lax.cond(
+        tested,
+        lambda: unbounded_direction(
+            program,
+            scaled.variable_scale * (after.value - before.value)[:n],
+            rounding(scaled.vector.dtype).eps ** 0.5,
+        ),
+        lambda: (jnp.zeros(n, before.value.dtype), jnp.zeros((), bool)),
+    )
+
+
+def _settled(
+    state: _State, accuracy: _Accuracy, unchanged: jax.Array, changing: jax.Array, numbers: Rounding
+) -> jax.Array:
+    """Whether the active set is final and refinement is as good as it gets."""
+    stuck = (accuracy.stationarity > STAGNANT * state.stationarity) & (
+        ~accuracy.flat | (accuracy.stationarity < 64 * numbers.eps)
+    )
+    stuck = stuck & (state.dual.iterations == state.pivots)
+    return unchanged & ((accuracy.stationarity <= 16 * numbers.eps) | (stuck & ~changing))
+
+
+def _relative_error(scaled: ScaledQP, point: Point, off: jax.Array) -> jax.Array:
+    """The largest error () relative to the terms that it is a sum of."""
     values = jnp.max(jnp.where(scaled.is_bound, jnp.abs(point.value), 0))
-    slopes = jnp.max(jnp.where(scaled.is_bound, jnp.abs(scaled.vector), 0))
-    multipliers = jnp.maximum(jnp.maximum(scaled.bend * values, slopes), jnp.max(jnp.abs(point.multiplier)))
+    gradients = jnp.max(jnp.where(scaled.is_bound, jnp.abs(scaled.vector), 0))
+    multipliers = jnp.maximum(jnp.maximum(scaled.max_curvature * values, gradients), jnp.max(jnp.abs(point.multiplier)))
     size = jnp.where(scaled.is_bound, multipliers, values + jnp.abs(scaled.vector))
     return jnp.max(jnp.abs(off) / jnp.where(size > 0, size, 1))

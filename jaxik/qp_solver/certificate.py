@@ -1,15 +1,15 @@
-"""Proofs that there is no minimum, tested on the program as it was given."""
+"""Certificates of infeasible and unbounded programs, tested on the original program."""
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.qp_solver.program import Certificate, Program
 
-# Nobody asks for more than this of a variable without bounds.
+# The largest value that an unbounded variable is assumed to take.
 FAR = 1e3
 
 
-def blank(program: Program) -> Certificate:
+def no_certificate(program: Program) -> Certificate:
     size, dtype = program.c.shape[0], program.c.dtype
     rows = 0 if program.G is None else program.G.shape[0]
     equalities = 0 if program.A is None else program.A.shape[0]
@@ -17,25 +17,25 @@ def blank(program: Program) -> Certificate:
     return Certificate(free, free, jnp.zeros(rows, dtype), jnp.zeros(equalities, dtype), free)
 
 
-def crossed(program: Program) -> Certificate:
-    """The ray of bounds of which a lower one is above its upper one; zeros where none is."""
+def crossed_bounds(program: Program) -> Certificate:
+    """The Farkas ray of bounds that cross, lower above upper; zeros where none do."""
     cross = jnp.where(program.lower > program.upper, 1, 0).astype(program.c.dtype)
-    empty = blank(program)
+    empty = no_certificate(program)
     return Certificate(cross, cross, empty.rows, empty.equalities, empty.direction)
 
 
 def farkas(program: Program, weights: jax.Array) -> tuple[Certificate, jax.Array]:
-    """The ray of weights (m + p,) on rows and equalities, those of bounds following; and whether it proves anything.
+    """The Farkas ray of weights (m + p,) on rows and equalities, and whether () it proves that nothing is feasible.
 
-    What the weighted rows add up to must be zero, to rounding, for variables that are not bounded on that side, and
-    cancel beyond rounding what bounds and right-hand sides add up to. Variables and right-hand sides of less than 1 are
-    rounded as 1 is, as in `kkt_residual`: what is left of a gap between two directions, or between the ends of a
-    closed loop, is a difference of such numbers, and rows of which one follows from others contradict it by that.
+    Weights of bounds follow. The weighted sum of rows must be zero, to rounding, for variables without a bound on that
+    side; the weighted sum of bounds and right-hand sides must be negative beyond rounding. Variables and right-hand
+    sides below 1 count as 1, as in `kkt_residual`: the gap between two directions, or between the ends of a closed
+    loop, is a difference of such numbers, and redundant rows contradict each other by its rounding.
     """
     eps = jnp.finfo(weights.dtype).eps
     largest = jnp.max(jnp.abs(weights), initial=0)
     weights = weights / jnp.where(largest > 0, largest, 1)
-    empty = blank(program)
+    empty = no_certificate(program)
     count = empty.rows.shape[0]
     rows, equalities = jnp.maximum(weights[:count], 0), weights[count:]
     total, size = empty.direction, empty.direction
@@ -48,30 +48,30 @@ def farkas(program: Program, weights: jax.Array) -> tuple[Certificate, jax.Array
     upper, lower = jnp.maximum(-total, 0), jnp.maximum(total, 0)
     unbounded = ((upper > 0) & (program.upper == jnp.inf)) | ((lower > 0) & (program.lower == -jnp.inf))
     closed = jnp.all(~unbounded | (jnp.abs(total) <= 64 * eps * jnp.max(size)))
-    # What is left over of an unbounded variable is rounding unless that variable were very large.
-    left = FAR * jnp.sum(jnp.where(unbounded, jnp.abs(total), 0))
+    # The rest of an unbounded variable is rounding, unless that variable were very large.
+    leftover = FAR * jnp.sum(jnp.where(unbounded, jnp.abs(total), 0))
     upper, lower = jnp.where(unbounded, 0, upper), jnp.where(unbounded, 0, lower)
-    tops = jnp.where(upper > 0, upper * jnp.where(upper > 0, program.upper, 0), 0)
-    bottoms = jnp.where(lower > 0, lower * jnp.where(lower > 0, program.lower, 0), 0)
-    bound = bound + jnp.sum(tops) - jnp.sum(bottoms)
-    # What the rows cancel to is uncertain by the rounding of what they are.
+    upper_terms = jnp.where(upper > 0, upper * jnp.where(upper > 0, program.upper, 0), 0)
+    lower_terms = jnp.where(lower > 0, lower * jnp.where(lower > 0, program.lower, 0), 0)
+    bound = bound + jnp.sum(upper_terms) - jnp.sum(lower_terms)
+    # The sum of the rows is uncertain by the rounding of its terms.
     reach = jnp.maximum(
-        jnp.where(upper > 0, jnp.abs(tops / upper), 1), jnp.where(lower > 0, jnp.abs(bottoms / lower), 1)
+        jnp.where(upper > 0, jnp.abs(upper_terms / upper), 1), jnp.where(lower > 0, jnp.abs(lower_terms / lower), 1)
     )
     scale = scale + jnp.sum(size * reach)
-    proven = closed & (bound + left < -64 * eps * scale)
+    proven = closed & (bound + leftover < -64 * eps * scale)
     return Certificate(lower, upper, rows, equalities, empty.direction), proven
 
 
-def endless(program: Program, motion: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array]:
-    """The direction (n,) of a motion, and whether it leads down without end."""
+def unbounded_direction(program: Program, motion: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array]:
+    """The direction (n,) of a motion, and whether the objective is unbounded below along it."""
     largest = jnp.max(jnp.abs(motion))
     direction = motion / jnp.where(largest > 0, largest, 1)
     bounded = ((direction > 0) & (program.upper < jnp.inf)) | ((direction < 0) & (program.lower > -jnp.inf))
     stopped = jnp.any(bounded & (jnp.abs(direction) > threshold))
     direction = jnp.where(bounded, 0, direction)
-    felt = jnp.abs(program.H @ direction) > threshold * jnp.max(jnp.abs(program.H))
-    stopped = stopped | jnp.any(felt)
+    curved = jnp.abs(program.H @ direction) > threshold * jnp.max(jnp.abs(program.H))
+    stopped = stopped | jnp.any(curved)
     if program.G is not None and program.h is not None:
         rates = program.G @ direction
         stopped = stopped | jnp.any((rates > threshold * jnp.max(jnp.abs(program.G), axis=1)) & (program.h < jnp.inf))

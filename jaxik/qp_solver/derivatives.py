@@ -1,4 +1,4 @@
-"""How the minimum of a quadratic program moves with the program: its KKT conditions, with the active set held."""
+"""Derivatives of the minimum of a quadratic program: its KKT conditions, with the active set held."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -13,20 +13,20 @@ from jaxik.qp_solver.program import Program, QPSolution
 # In float32 and float64: the square of a row that counts as zero relative to the largest, and curvature: in float32,
 # four roundings, which damping of 1e-6 is above.
 DEPENDENT, FLAT = (1e-5, 1e-11), (5e-7, 1e-11)
-# The same of a multiplier, in roundings of the gradient that it balances: what is active by less than the second is
-# hardly held, and what by less than the first is not held at all. float32 has no room for more: damping of 1e-6 presses
-# a redundant arm against its limits by some ten roundings.
+# Multipliers in roundings of the gradient that they balance: up to the first a constraint is not active, up to the
+# second weakly active. float32 has no room for more: damping of 1e-6 presses a redundant arm against its limits by some
+# ten roundings.
 WEAK, FIRM = (1.0, 1e5), (4.0, 1e7)
-# How near to a constraint, relative to 1 or its size, is at it.
+# Distances up to which x is at a constraint, relative to 1 or its size.
 NEAR = (1e-5, 1e-9)
 
 
-class Active(NamedTuple):
-    """A minimum, and what held it there.
+class Optimum(NamedTuple):
+    """A minimum with its active set and multipliers.
 
     Attributes:
-      x (n,), rows (m,), equalities (p,): the minimum, and multipliers.
-      lower, upper (n,), held (m,): which bounds and rows hold it.
+      x (n,), rows (m,), equalities (p,): the minimum, and multipliers of rows and equalities.
+      lower, upper (n,), active_rows (m,): masks of active bounds and rows.
       bound_multipliers (n,).
       solved (): whether it is a minimum.
     """
@@ -36,101 +36,118 @@ class Active(NamedTuple):
     equalities: jax.Array
     lower: jax.Array
     upper: jax.Array
-    held: jax.Array
+    active_rows: jax.Array
     bound_multipliers: jax.Array
     solved: jax.Array
 
 
-def active(found: QPSolution) -> Active:
-    return Active(
-        x=found.x,
-        rows=found.row_multipliers,
-        equalities=found.equality_multipliers,
-        lower=found.active.bounds < 0,
-        upper=found.active.bounds > 0,
-        held=found.active.rows,
-        bound_multipliers=found.bound_multipliers,
-        solved=found.status == Status.CONVERGED,
+def optimum_of(solution: QPSolution) -> Optimum:
+    return Optimum(
+        x=solution.x,
+        rows=solution.row_multipliers,
+        equalities=solution.equality_multipliers,
+        lower=solution.active.bounds < 0,
+        upper=solution.active.bounds > 0,
+        active_rows=solution.active.rows,
+        bound_multipliers=solution.bound_multipliers,
+        solved=solution.status == Status.CONVERGED,
     )
 
 
-class Minimum(NamedTuple):
-    """What the derivative of a minimum is made of.
+class KKTInverse(NamedTuple):
+    """The inverse of the KKT conditions at a minimum.
 
     Attributes:
-      lower, upper (n,), rows (m,): which bounds and rows hold it.
-      inverse (n, n): of H, along what bounds, rows and equalities leave free.
-      onto (n, k): from a change of what rows and equalities are off, rows first, to the smallest step that makes up
-        for it.
+      lower, upper (n,), rows (m,): masks of bounds and rows that are held active.
+      inverse (n, n): of H, in the null space of active bounds, rows and equalities.
+      restoration (n, k): from changes of rows and equalities, rows first, to the smallest step that makes up for them.
       curvature (n, n): H.
-      matrix (k, n): rows and equalities; zero where a row does not hold.
-      slope (n,): of the objective.
-      derivative (): of `DerivativeStatus`, int32.
+      matrix (k, n): rows and equalities; zero where a row is not active.
+      gradient (n,): of the objective.
+      derivative_status (): of `DerivativeStatus`, int32.
     """
 
     lower: jax.Array
     upper: jax.Array
     rows: jax.Array
     inverse: jax.Array
-    onto: jax.Array
+    restoration: jax.Array
     curvature: jax.Array
     matrix: jax.Array
-    slope: jax.Array
+    gradient: jax.Array
     derivative_status: jax.Array
 
 
-def assess(program: Program, found: Active, above: Minimum | None = None) -> Minimum:
-    """What the derivative of one minimum needs to know.
+def invert_kkt(program: Program, optimum: Optimum, above: KKTInverse | None = None) -> KKTInverse:
+    """Invert the KKT conditions of a program at its minimum.
 
     Args:
-      above: of the level above, whose objective this one keeps: what is pressed against a constraint there stays at it,
-        as no way that keeps the objective leads away from it, whether or not this level presses as well.
+      above: of the level above, whose objective this one keeps. A constraint with a multiplier there stays active: no
+        motion that keeps that objective leaves it, whether or not it has a multiplier here as well.
     """
     dtype = program.c.dtype
     double = dtype == jnp.float64
     curvature = (program.H + program.H.T) / 2
     unit = largest(jnp.diagonal(curvature))
     equal = program.lower == program.upper
-    size = jnp.maximum(jnp.abs(found.x), 1)
-    at_bound = (found.x - program.lower <= NEAR[double] * size) | (program.upper - found.x <= NEAR[double] * size)
-    rounding = jnp.finfo(dtype).eps * (jnp.abs(curvature) @ jnp.abs(found.x) + jnp.abs(program.c))
+    size = jnp.maximum(jnp.abs(optimum.x), 1)
+    at_bound = (optimum.x - program.lower <= NEAR[double] * size) | (program.upper - optimum.x <= NEAR[double] * size)
+    rounding = jnp.finfo(dtype).eps * (jnp.abs(curvature) @ jnp.abs(optimum.x) + jnp.abs(program.c))
     weak, firm = WEAK[double] * rounding, FIRM[double] * rounding
-    push = jnp.abs(found.bound_multipliers)
+    force = jnp.abs(optimum.bound_multipliers)
     kept = equal if above is None else equal | ((above.lower | above.upper) & at_bound)
-    fixed = kept | ((found.lower | found.upper) & (push > weak))
-    kink = jnp.any(at_bound & ~kept & (push <= firm))
+    fixed = kept | ((optimum.lower | optimum.upper) & (force > weak))
+    weakly_active = jnp.any(at_bound & ~kept & (force <= firm))
     free = ~fixed
-    matrix, held = jnp.zeros((0, free.shape[0]), dtype), jnp.zeros(0, bool)
+    matrix, active_rows, weakly_active = _active_rows(program, optimum, above, (weak, firm), weakly_active)
+    nullspace, rank, restoration = (
+        jnp.diag(free.astype(dtype)),
+        jnp.zeros((), dtype),
+        jnp.zeros((free.shape[0], 0), dtype),
+    )
+    if matrix.shape[0]:
+        free_matrix = jnp.where(free, matrix, 0)
+        square = free_matrix.T @ free_matrix
+        inverse, space, _ = pinv_psd(square, largest(jnp.diagonal(square)), DEPENDENT[double])
+        restoration, nullspace, rank = inverse @ free_matrix.T, nullspace - space, jnp.trace(space)
+    inverse, space, _ = pinv_psd(nullspace @ curvature @ nullspace, unit, FLAT[double])
+    rank = rank + jnp.trace(space)
+    status = jnp.where(rank < jnp.sum(free) - 0.5, DerivativeStatus.NON_UNIQUE, DerivativeStatus.EXACT)
+    status = jnp.where(weakly_active, DerivativeStatus.WEAKLY_ACTIVE, status)
+    status = jnp.where(optimum.solved, status, DerivativeStatus.NOT_STATIONARY)
+    gradient = curvature @ optimum.x + program.c
+    finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(restoration)) & jnp.isfinite(jnp.sum(gradient))
+    status = jnp.where(finite, status, DerivativeStatus.UNAVAILABLE).astype(jnp.int32)
+    upper = fixed & (program.upper - optimum.x < optimum.x - program.lower)
+    return KKTInverse(fixed & ~upper, upper, active_rows, inverse, restoration, curvature, matrix, gradient, status)
+
+
+def _active_rows(
+    program: Program,
+    optimum: Optimum,
+    above: KKTInverse | None,
+    thresholds: tuple[jax.Array, jax.Array],
+    weakly_active: jax.Array,
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Rows and equalities (k, n) with inactive rows zero, the mask (m,) of active rows, and whether any is weak ()."""
+    dtype, (weak, firm) = program.c.dtype, thresholds
+    double = dtype == jnp.float64
+    matrix, active_rows = jnp.zeros((0, program.c.shape[0]), dtype), jnp.zeros(0, bool)
     if program.G is not None and program.h is not None:
         length = jnp.sqrt(jnp.sum(program.G**2, axis=1))
-        push = found.rows * length
-        near = program.h - program.G @ found.x <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1)
-        kept_rows = jnp.zeros_like(near) if above is None else above.rows & near
-        held = kept_rows | (found.held & (push > jnp.max(weak)))
-        kink = kink | jnp.any(near & ~kept_rows & (length > 0) & (push <= jnp.max(firm)))
-        matrix = jnp.where(held[:, None], program.G, 0)
+        force = optimum.rows * length
+        near = program.h - program.G @ optimum.x <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1)
+        kept = jnp.zeros_like(near) if above is None else above.rows & near
+        active_rows = kept | (optimum.active_rows & (force > jnp.max(weak)))
+        weakly_active = weakly_active | jnp.any(near & ~kept & (length > 0) & (force <= jnp.max(firm)))
+        matrix = jnp.where(active_rows[:, None], program.G, 0)
     if program.A is not None:
         matrix = jnp.concatenate([matrix, program.A])
-    left, rank, onto = jnp.diag(free.astype(dtype)), jnp.zeros((), dtype), jnp.zeros((free.shape[0], 0), dtype)
-    if matrix.shape[0]:
-        own = jnp.where(free, matrix, 0)
-        square = own.T @ own
-        inverse, space, _ = pinv_psd(square, largest(jnp.diagonal(square)), DEPENDENT[double])
-        onto, left, rank = inverse @ own.T, left - space, jnp.trace(space)
-    inverse, space, _ = pinv_psd(left @ curvature @ left, unit, FLAT[double])
-    rank = rank + jnp.trace(space)
-    kind = jnp.where(rank < jnp.sum(free) - 0.5, DerivativeStatus.NON_UNIQUE, DerivativeStatus.EXACT)
-    kind = jnp.where(kink, DerivativeStatus.WEAKLY_ACTIVE, kind)
-    kind = jnp.where(found.solved, kind, DerivativeStatus.NOT_STATIONARY)
-    slope = curvature @ found.x + program.c
-    finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(onto)) & jnp.isfinite(jnp.sum(slope))
-    kind = jnp.where(finite, kind, DerivativeStatus.UNAVAILABLE).astype(jnp.int32)
-    upper = fixed & (program.upper - found.x < found.x - program.lower)
-    return Minimum(fixed & ~upper, upper, held, inverse, onto, curvature, matrix, slope, kind)
+    return matrix, active_rows, weakly_active
 
 
-class Motion(NamedTuple):
-    """How x (n,), the multipliers of bounds (n,), rows (m,) and equalities (p,), and the objective () move."""
+class SolutionTangent(NamedTuple):
+    """Tangents of x (n,), the multipliers of bounds (n,), rows (m,) and equalities (p,), and the objective ()."""
 
     x: jax.Array
     bounds: jax.Array
@@ -139,44 +156,48 @@ class Motion(NamedTuple):
     objective: jax.Array
 
 
-def motion_of(found: QPSolution) -> Motion:
-    """What of a minimum moves."""
-    return Motion(
-        found.x, found.bound_multipliers, found.row_multipliers, found.equality_multipliers, found.objective
-    )  # fmt: skip
+def differentiable_part(solution: QPSolution) -> SolutionTangent:
+    """Select the leaves of a solution that have tangents."""
+    return SolutionTangent(
+        solution.x,
+        solution.bound_multipliers,
+        solution.row_multipliers,
+        solution.equality_multipliers,
+        solution.objective,
+    )
 
 
-def moved(
-    found: Active, minimum: Minimum, along: Callable[..., Any], program: Callable[..., Program], *pairs: Any
-) -> Motion:
-    """How a minimum moves.
+def solution_tangent(
+    optimum: Optimum, kkt: KKTInverse, jvp_of: Callable[..., Any], program: Callable[..., Program], *pairs: Any
+) -> SolutionTangent:
+    """The tangent of a minimum, by the implicit function theorem on its KKT conditions.
 
     Args:
-      along: of a function of the arguments that the program depends on, and of pairs of further values and tangents:
-        its derivative along them.
+      jvp_of: takes a function of the arguments that the program depends on, and pairs of further values and tangents;
+        returns its derivative along them.
       program: that function, for the program.
       pairs: those further values and tangents.
     """
 
     def conditions(*arguments: Any) -> tuple[jax.Array, ...]:
         p = program(*arguments)
-        bent, off = (p.H + p.H.T) @ found.x / 2, []
-        slope, objective = bent + p.c, found.x @ (bent / 2 + p.c)
+        Hx, off = (p.H + p.H.T) @ optimum.x / 2, []  # noqa: N806
+        gradient, objective = Hx + p.c, optimum.x @ (Hx / 2 + p.c)
         if p.G is not None and p.h is not None:
-            slope = slope + jnp.where(minimum.rows, found.rows, 0) @ p.G
-            off.append(jnp.where(minimum.rows, p.G @ found.x - p.h, 0))
+            gradient = gradient + jnp.where(kkt.rows, optimum.rows, 0) @ p.G
+            off.append(jnp.where(kkt.rows, p.G @ optimum.x - p.h, 0))
         if p.A is not None and p.b is not None:
-            slope = slope + found.equalities @ p.A
-            off.append(p.A @ found.x - p.b)
-        return slope, p.lower, p.upper, jnp.concatenate([slope[:0], *off]), objective
+            gradient = gradient + optimum.equalities @ p.A
+            off.append(p.A @ optimum.x - p.b)
+        return gradient, p.lower, p.upper, jnp.concatenate([gradient[:0], *off]), objective
 
-    slope, lower, upper, off, objective = along(conditions, *pairs)
-    x = jnp.where(minimum.lower, lower, jnp.where(minimum.upper, upper, 0))
-    x = x - minimum.onto @ (off + minimum.matrix @ x)
-    x = x - minimum.inverse @ (slope + minimum.curvature @ x)
-    left = slope + minimum.curvature @ x
-    multipliers = -(left @ minimum.onto)
-    rows = found.rows.shape[0]
-    bounds = jnp.where(minimum.lower | minimum.upper, -(left + multipliers @ minimum.matrix), 0)
-    objective = objective + minimum.slope @ x
-    return Motion(x, bounds, multipliers[:rows], multipliers[rows:], objective)
+    gradient, lower, upper, off, objective = jvp_of(conditions, *pairs)
+    x = jnp.where(kkt.lower, lower, jnp.where(kkt.upper, upper, 0))
+    x = x - kkt.restoration @ (off + kkt.matrix @ x)
+    x = x - kkt.inverse @ (gradient + kkt.curvature @ x)
+    balance = gradient + kkt.curvature @ x
+    multipliers = -(balance @ kkt.restoration)
+    rows = optimum.rows.shape[0]
+    bounds = jnp.where(kkt.lower | kkt.upper, -(balance + multipliers @ kkt.matrix), 0)
+    objective = objective + kkt.gradient @ x
+    return SolutionTangent(x, bounds, multipliers[:rows], multipliers[rows:], objective)

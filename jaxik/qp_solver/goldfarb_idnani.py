@@ -1,8 +1,8 @@
 """The dual active-set method of Goldfarb and Idnani (1983), by pivots on a tableau.
 
-Multipliers keep their signs throughout. The constraint that is violated most enters: its multiplier grows until its
-value is at the limit, and where another multiplier reaches zero before, that constraint leaves first. Each entering
-raises the dual objective, so that no active set comes twice, ties or not.
+Multipliers keep their signs throughout. The most violated constraint enters: its multiplier grows until its value is at
+the limit. If another multiplier reaches zero before, that constraint leaves first. Every constraint that enters raises
+the dual objective, so no active set occurs twice, with ties or without.
 """
 
 from typing import Any, NamedTuple
@@ -12,38 +12,37 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.qp_solver.certificate import farkas
-from jaxik.qp_solver.form import ScaledQP
 from jaxik.qp_solver.program import Program
+from jaxik.qp_solver.scaling import ScaledQP
 from jaxik.qp_solver.sweep_tableau import (
     Point,
     Tableau,
-    at,
-    balance,
     column,
-    corrected,
     curvature,
     diagonal,
-    factors,
+    kkt_errors,
+    one_hot,
+    refine,
     rounding,
+    sweep_factors,
     sweep_pivot,
 )
+from jaxik.qp_solver.violations import NOISE, multiplier_noise, signs, violation
 
 NONE = -1
-# Violations and wrong signs below so many roundings are none.
-NOISE = 32
 
 
 class State(NamedTuple):
-    """Between two pivots.
+    """The iterate between two pivots.
 
     Attributes:
-      tableau: which constraints are active.
+      tableau: active set and swept matrix.
       point: values and multipliers.
-      center (N,): where the curvature that was added pulls to.
-      entering (): the constraint on its way in, or NONE.
-      ignored (N,): violated constraints that follow from active ones, to rounding; until the next correction.
-      ray (N,): multipliers that prove that nothing satisfies the constraints, or zeros.
-      infeasible, idle (): nothing satisfies the constraints; there is nothing to do.
+      center (N,): proximal point of the curvature that was added.
+      entering (): the constraint that a blocking one interrupted while it entered, or NONE.
+      ignored (N,): violated constraints that follow from active ones, to rounding; until the next refinement.
+      ray (N,): multipliers that prove infeasibility, or zeros.
+      infeasible, idle (): the constraints contradict each other; no pivot is left to do.
       iterations (): pivots so far.
     """
 
@@ -58,218 +57,264 @@ class State(NamedTuple):
     iterations: jax.Array
 
 
-class Move(NamedTuple):
-    """How far the multiplier of an entering constraint goes, and who changes sides there.
+class StepLength(NamedTuple):
+    """The result of the ratio test.
 
     Attributes:
-      step (): change of the multiplier.
-      blocked (): whether another constraint leaves.
-      leaving (): which.
+      length (): change of the entering constraint's multiplier.
+      blocked (): whether the multiplier of another constraint reaches zero first.
+      leaving (): which one.
     """
 
-    step: jax.Array
+    length: jax.Array
     blocked: jax.Array
     leaving: jax.Array
 
 
-def pick(k: jax.Array, x: jax.Array) -> jax.Array:
-    """The entry k (), of x (N,)."""
-    return jnp.sum(jnp.where(at(k, x.shape[0]), x, 0))
+def entry(k: jax.Array, x: jax.Array) -> jax.Array:
+    """Entry k () of x (N,)."""
+    return jnp.sum(jnp.where(one_hot(k, x.shape[0]), x, 0))
 
 
-def first(mask: jax.Array) -> jax.Array:
-    """Where the first True of a mask (N,) is; N - 1 if there is none. `argmax` is 14 times slower on lanes."""
+def first_true(mask: jax.Array) -> jax.Array:
+    """Index of the first True of a mask (N,), N - 1 if there is none; `argmax` is 14 times slower on lanes."""
     size = mask.shape[0]
     return jnp.min(jnp.where(mask, jnp.arange(size, dtype=jnp.int32), size - 1))
 
 
-def given_weights(form: ScaledQP, multipliers: jax.Array) -> jax.Array:
+def row_multipliers(scaled: ScaledQP, multipliers: jax.Array) -> jax.Array:
     """Multipliers of rows and equalities (m + p,) in the units of the program."""
-    return (multipliers * form.multiplier_scale)[form.variables :]
-
-
-def value_noise(form: ScaledQP, point: Point) -> jax.Array:
-    """Violations below this are rounding (N,)."""
-    largest = jnp.max(jnp.where(form.is_bound, jnp.abs(point.value), 0))
-    return NOISE * rounding(largest.dtype).eps * (largest + jnp.where(form.is_bound, 0, jnp.abs(form.vector)))
-
-
-def violation(form: ScaledQP, point: Point, tableau: Tableau) -> jax.Array:
-    """How far inactive constraints are above (positive) or below their limits, beyond rounding (N,)."""
-    value, noise = point.value, value_noise(form, point)
-    above, below = value > form.upper + noise, value < form.lower - noise
-    # Limits that are infinite are not met, and must not meet each other.
-    excess = jnp.where(above, value - jnp.where(above, form.upper, 0), 0)
-    excess = jnp.where(below, value - jnp.where(below, form.lower, 0), excess)
-    return jnp.where(tableau.active, 0, excess)
-
-
-def signs(form: ScaledQP, point: Point) -> jax.Array:
-    """What sign the multiplier of an active constraint has: 1 at the upper limit, -1 at the lower one, 0 for any."""
-    upper, lower = point.value == form.upper, point.value == form.lower
-    return jnp.where(upper & lower, 0, jnp.where(upper, 1, -1)).astype(point.value.dtype)
-
-
-def multiplier_noise(form: ScaledQP, point: Point) -> jax.Array:
-    """Wrong signs of multipliers below this are rounding ()."""
-    eps = rounding(point.value.dtype).eps
-    slopes = jnp.max(jnp.where(form.is_bound, jnp.abs(form.vector), 0))
-    return NOISE * eps * jnp.maximum(slopes, jnp.max(jnp.abs(point.multiplier)))
-
-
-def out_of_limits(form: ScaledQP, state: State) -> jax.Array:
-    """Which inactive constraints are violated, and which active ones have multipliers of the wrong sign (N,)."""
-    (value, multiplier), active = state.point, state.tableau.active
-    loose, dual = value_noise(form, state.point), multiplier_noise(form, state.point)
-    violated = ~state.ignored & ((value > form.upper + loose) | (value < form.lower - loose))
-    turned = ((multiplier < -dual) & (value != form.lower)) | ((multiplier > dual) & (value != form.upper))
-    return jnp.where(active, turned, violated)
+    return (multipliers * scaled.multiplier_scale)[scaled.variables :]
 
 
 class Sweep(NamedTuple):
-    """What `sweep_pivot` takes, each (N,)."""
+    """Arguments of `sweep_pivot`, (N,) each."""
 
     stays: jax.Array
     edge: jax.Array
     ratio: jax.Array
 
 
-def pivot_step(program: Program, form: ScaledQP, state: State, due: Sweep) -> tuple[State, Sweep]:
-    """One constraint enters or leaves the active set, or nothing is left to do.
+class _Choice(NamedTuple):
+    """The constraint of one pivot.
 
-    The sweep of the tableau is `due` one step later: in the same one, its factors would be computed again for every
-    entry.
+    Attributes:
+      k (), mask (N,): which constraint, as a number and as a mask.
+      pivots (N,): the diagonal of the tableau.
+      wrong_sign (): its multiplier has the wrong sign, so that it leaves; else it enters.
+      resumed (): it was entering already when another constraint blocked it.
+      optimal (): no constraint is violated and no multiplier has the wrong sign.
+    """
+
+    k: jax.Array
+    mask: jax.Array
+    pivots: jax.Array
+    wrong_sign: jax.Array
+    resumed: jax.Array
+    optimal: jax.Array
+
+
+class _Direction(NamedTuple):
+    """The change of the point as the chosen constraint enters, and where that ends.
+
+    Attributes:
+      slopes (N,): the column of the tableau: change per unit of the multiplier.
+      pivot (): its entry of the chosen constraint.
+      target (): the limit that is violated.
+      step: the result of the ratio test.
+      infeasible (): the constraint contradicts the active ones, as `ray` (N,) proves.
+      ignored (): it follows from the active ones, to rounding.
+    """
+
+    slopes: jax.Array
+    pivot: jax.Array
+    target: jax.Array
+    step: StepLength
+    infeasible: jax.Array
+    ignored: jax.Array
+    ray: jax.Array
+
+
+def pivot_step(program: Program, scaled: ScaledQP, state: State, pending: Sweep) -> tuple[State, Sweep]:
+    """Let one constraint enter or leave the active set, or find that nothing is left to do.
+
+    The sweep of the tableau is returned as `pending` and applied one step later: in the same step XLA would compute its
+    factors again for every entry.
     """
     point = state.point
-    tableau = state.tableau._replace(entries=sweep_pivot(state.tableau.entries, *due))
-    size, numbers = point.value.shape[0], rounding(point.value.dtype)
-    sign = signs(form, point)
-    signed = jnp.where(tableau.active, sign * point.multiplier, 0)
-    excess = violation(form, point, tableau)
-    pivots = diagonal(tableau.entries)
+    tableau = state.tableau._replace(entries=sweep_pivot(state.tableau.entries, *pending))
+    sign = signs(scaled, point)
+    choice = _choose(scaled, state, tableau, sign)
+    direction = _direction(program, scaled, state, tableau, choice, sign)
+    index, mask, leaves = choice.k, choice.mask, choice.wrong_sign
+    slopes, step = direction.slopes, direction.step
 
-    # A multiplier that a new start or a new centre has turned round leaves before anything enters.
-    underway = state.entering != NONE
-    worst = jnp.min(signed)
-    turned = (worst < -multiplier_noise(form, point)) & ~underway
-    # Of the violated ones the one whose entering raises the dual objective most.
-    gain = jnp.where(state.ignored, 0, excess * excess / jnp.maximum(-pivots, numbers.flat))
-    best = jnp.max(gain)
-    chosen = jnp.where(underway, state.entering, first(jnp.where(turned, signed == worst, gain == best)))
-    here = at(chosen, size)
-    idle = ~underway & ~turned & ~(best > 0)
-
-    slopes = column(tableau.entries, chosen)
-    own, value = pick(chosen, pivots), pick(chosen, point.value)
-    over = value > pick(chosen, form.upper)
-    target = jnp.where(over, pick(chosen, form.upper), pick(chosen, form.lower))
-    direction = jnp.where(over, 1, -1).astype(slopes.dtype)
-
-    distance = jnp.abs(target - value)
-    infeasible = ignored = jnp.zeros((), bool)
-    ray = state.ray
-    if size == form.variables:
-        # No bound follows from others.
-        move = _move(form, state, slopes, direction, distance / -own, sign)
-    else:
-        dependent = ~turned & ~idle & (own > -numbers.dependent)
-        slopes, own = lax.cond(dependent, lambda: _precise(form, tableau, chosen), lambda: (slopes, own))
-        move = _move(form, state, slopes, direction, distance / jnp.maximum(-own, numbers.eps**2), sign)
-        hopeless = dependent & ~move.blocked
-        ray = direction * jnp.where(here, 1, jnp.where(tableau.active, slopes, 0))
-        infeasible = lax.cond(hopeless, lambda: farkas(program, given_weights(form, ray))[1], lambda: infeasible)
-        noise = 1e3 * numbers.eps * jnp.maximum(jnp.max(jnp.abs(slopes)), 1)
-        ignored = hopeless & ~infeasible & (own > -noise * noise)
-
-    # A turned multiplier goes to zero as its value is let go; that of an entering constraint grows.
-    freed = curvature(own, chosen < form.variables, numbers)
-    step = jnp.where(turned, -pick(chosen, point.multiplier) / freed, move.step)
-    halted = idle | infeasible | ignored
-    step = jnp.where(halted, 0, step)
+    # A multiplier of the wrong sign goes to zero as its constraint is released; that of an entering constraint grows.
+    released = curvature(direction.pivot, index < scaled.variables, rounding(point.value.dtype))
+    length = jnp.where(leaves, -entry(index, point.multiplier) / released, step.length)
+    halted = choice.optimal | direction.infeasible | direction.ignored
+    length = jnp.where(halted, 0, length)
     moved = Point(
-        point.value + step * jnp.where(tableau.active, jnp.where(turned & here, -1, 0), slopes),
-        point.multiplier + step * jnp.where(tableau.active, slopes, jnp.where(here, 1, 0)),
+        point.value + length * jnp.where(tableau.active, jnp.where(leaves & mask, -1, 0), slopes),
+        point.multiplier + length * jnp.where(tableau.active, slopes, jnp.where(mask, 1, 0)),
     )
-
-    # Who changes sides: the chosen constraint, or the one that blocks it.
-    other = ~turned & move.blocked
-    changing = jnp.where(other, move.leaving, chosen)
-    there = at(changing, size)
-    activating = ~turned & ~move.blocked
-    pivot_column = jnp.where(other, column(tableau.entries, changing), slopes)
-    raw = jnp.where(other, pick(changing, pivots), own)
-    pivot = jnp.where(activating, raw, curvature(raw, changing < form.variables, numbers))
-    rounder = there & ~halted & ~activating & (pivot > raw)
-    sweep = Sweep(*factors(there, pivot_column, pivot, activating, ~halted))
-    changed = Tableau(
-        tableau.entries,
-        jnp.where(there & ~halted, activating, tableau.active),
-        tableau.added + jnp.where(rounder, pivot - raw, 0),
-        tableau.convex,
-    )
-    snapped = Point(
-        jnp.where(there & activating, target, moved.value), jnp.where(there & ~activating, 0, moved.multiplier)
-    )
+    blocked = ~leaves & step.blocked
+    changed, snapped, curved, sweep = _change_sides(scaled, tableau, moved, choice, direction, (blocked, halted))
     after = State(
         tableau=changed,
         point=jax.tree.map(lambda new, old: jnp.where(halted, old, new), snapped, point),
-        center=jnp.where(rounder, point.value, state.center),
-        entering=jnp.where(other & ~halted, chosen, NONE),
-        ignored=state.ignored | (here & ignored),
-        ray=jnp.where(infeasible, ray, state.ray),
-        infeasible=infeasible,
-        # What another constraint's multiplier has moved on the way has to be solved for again.
-        idle=idle | infeasible | (ignored & underway),
+        center=jnp.where(curved, point.value, state.center),
+        entering=jnp.where(blocked & ~halted, index, NONE),
+        ignored=state.ignored | (mask & direction.ignored),
+        ray=jnp.where(direction.infeasible, direction.ray, state.ray),
+        infeasible=direction.infeasible,
+        # After a pivot that was blocked the point has moved: if its constraint is then ignored, solve for it again.
+        idle=choice.optimal | direction.infeasible | (direction.ignored & choice.resumed),
         iterations=state.iterations + jnp.where(halted, 0, 1),
     )
     return after, sweep
 
 
-def _move(
-    form: ScaledQP, state: State, slopes: jax.Array, direction: jax.Array, full: jax.Array, sign: jax.Array
-) -> Move:
-    """The ratio test, in two passes (Harris 1973): of those that block within rounding, the one that blocks fastest."""
+def _choose(scaled: ScaledQP, state: State, tableau: Tableau, sign: jax.Array) -> _Choice:
+    """Choose the constraint of this pivot; a warm start or a new centre may have left multipliers of the wrong sign."""
+    point, numbers = state.point, rounding(sign.dtype)
+    signed = jnp.where(tableau.active, sign * point.multiplier, 0)
+    excess = violation(scaled, point, tableau.active)
+    pivots = diagonal(tableau.entries)
+
+    resumed = state.entering != NONE
+    worst = jnp.min(signed)
+    wrong_sign = (worst < -multiplier_noise(scaled, point)) & ~resumed
+    # Of the violated constraints, the one that raises the dual objective most.
+    gain = jnp.where(state.ignored, 0, excess * excess / jnp.maximum(-pivots, numbers.flat))
+    best = jnp.max(gain)
+    index = jnp.where(resumed, state.entering, first_true(jnp.where(wrong_sign, signed == worst, gain == best)))
+    mask = one_hot(index, point.value.shape[0])
+    return _Choice(index, mask, pivots, wrong_sign, resumed, ~resumed & ~wrong_sign & ~(best > 0))
+
+
+def _direction(
+    program: Program, scaled: ScaledQP, state: State, tableau: Tableau, choice: _Choice, sign: jax.Array
+) -> _Direction:
+    """The direction of the chosen constraint and the step along it; where none exists, whether that is infeasible."""
+    numbers, size = rounding(sign.dtype), sign.shape[0]
+    slopes = column(tableau.entries, choice.k)
+    pivot, value = entry(choice.k, choice.pivots), entry(choice.k, state.point.value)
+    above = value > entry(choice.k, scaled.upper)
+    target = jnp.where(above, entry(choice.k, scaled.upper), entry(choice.k, scaled.lower))
+    direction = jnp.where(above, 1, -1).astype(slopes.dtype)
+
+    distance = jnp.abs(target - value)
+    infeasible = ignored = jnp.zeros((), bool)
+    ray = state.ray
+    if size == scaled.variables:
+        # No bound follows from other bounds.
+        step = _ratio_test(scaled, state, slopes, direction, distance / -pivot, sign)
+    else:
+        dependent = ~choice.wrong_sign & ~choice.optimal & (pivot > -numbers.dependent)
+        slopes, pivot = lax.cond(dependent, lambda: _refined_column(scaled, tableau, choice.k), lambda: (slopes, pivot))
+        step = _ratio_test(scaled, state, slopes, direction, distance / jnp.maximum(-pivot, numbers.eps**2), sign)
+        unbounded = dependent & ~step.blocked
+        ray = direction * jnp.where(choice.mask, 1, jnp.where(tableau.active, slopes, 0))
+        infeasible = lax.cond(unbounded, lambda: farkas(program, row_multipliers(scaled, ray))[1], lambda: infeasible)
+        noise = 1e3 * numbers.eps * jnp.maximum(jnp.max(jnp.abs(slopes)), 1)
+        ignored = unbounded & ~infeasible & (pivot > -noise * noise)
+    return _Direction(slopes, pivot, target, step, infeasible, ignored, ray)
+
+
+def _change_sides(
+    scaled: ScaledQP,
+    tableau: Tableau,
+    moved: Point,
+    choice: _Choice,
+    direction: _Direction,
+    how: tuple[jax.Array, jax.Array],
+) -> tuple[Tableau, Point, jax.Array, Sweep]:
+    """Activate or release the chosen constraint, or release the one that blocks it.
+
+    Args:
+      moved: the point after the step.
+      how: whether another constraint blocks (), and whether nothing changes ().
+
+    Returns:
+      The tableau before its sweep; the point, on the limit that it reached; whether the constraint (N,) was given
+      curvature; and the pending sweep.
+    """
+    slopes, step = direction.slopes, direction.step
+    blocked, halted = how
+    changing = jnp.where(blocked, step.leaving, choice.k)
+    mask = one_hot(changing, slopes.shape[0])
+    activating = ~choice.wrong_sign & ~step.blocked
+    pivot_column = jnp.where(blocked, column(tableau.entries, changing), slopes)
+    raw = jnp.where(blocked, entry(changing, choice.pivots), direction.pivot)
+    pivot = jnp.where(activating, raw, curvature(raw, changing < scaled.variables, rounding(slopes.dtype)))
+    curved = mask & ~halted & ~activating & (pivot > raw)
+    sweep = Sweep(*sweep_factors(mask, pivot_column, pivot, activating, ~halted))
+    changed = Tableau(
+        tableau.entries,
+        jnp.where(mask & ~halted, activating, tableau.active),
+        tableau.added + jnp.where(curved, pivot - raw, 0),
+        tableau.convex,
+    )
+    snapped = Point(
+        jnp.where(mask & activating, direction.target, moved.value),
+        jnp.where(mask & ~activating, 0, moved.multiplier),
+    )
+    return changed, snapped, curved, sweep
+
+
+def _ratio_test(
+    scaled: ScaledQP, state: State, slopes: jax.Array, direction: jax.Array, full: jax.Array, sign: jax.Array
+) -> StepLength:
+    """The ratio test, in two passes (Harris 1973): of those that block within rounding, the one that blocks fastest.
+
+    Args:
+      slopes (N,): change of values and multipliers per unit of the entering multiplier.
+      direction (): its sign.
+      full (): the length of the step to the violated limit.
+      sign (N,): signs that multipliers of active constraints keep.
+    """
     tableau, point = state.tableau, state.point
     rates = jnp.where(tableau.active, -direction * slopes * sign, 0)
     fastest = jnp.max(jnp.where(tableau.active, jnp.abs(slopes), 0))
     blocking = rates > NOISE * rounding(rates.dtype).eps * fastest
-    left = jnp.maximum(sign * point.multiplier, 0)
+    remaining = jnp.maximum(sign * point.multiplier, 0)
     rate = jnp.where(blocking, rates, 1)
-    ratios = jnp.where(blocking, left / rate, jnp.inf)
-    loose = jnp.where(blocking, (left + multiplier_noise(form, point)) / rate, jnp.inf)
-    candidates = jnp.where(ratios <= jnp.min(loose), rates, -1)
-    leaving = first(candidates == jnp.max(candidates))
-    ratio = jnp.sum(jnp.where(at(leaving, rates.shape[0]), jnp.where(blocking, ratios, 0), 0))
+    ratios = jnp.where(blocking, remaining / rate, jnp.inf)
+    relaxed = jnp.where(blocking, (remaining + multiplier_noise(scaled, point)) / rate, jnp.inf)
+    candidates = jnp.where(ratios <= jnp.min(relaxed), rates, -1)
+    leaving = first_true(candidates == jnp.max(candidates))
+    ratio = jnp.sum(jnp.where(one_hot(leaving, rates.shape[0]), jnp.where(blocking, ratios, 0), 0))
     blocked = jnp.any(blocking) & (ratio < full)
-    return Move(direction * jnp.where(blocked, ratio, full), blocked, leaving)
+    return StepLength(direction * jnp.where(blocked, ratio, full), blocked, leaving)
 
 
-def _precise(form: ScaledQP, tableau: Tableau, k: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The column and the pivot of an inactive constraint that nearly follows from active ones.
+def _refined_column(scaled: ScaledQP, tableau: Tableau, k: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Refine the column (N,) and the pivot () of an inactive constraint k that nearly follows from active ones.
 
-    The tableau has its pivot as a difference of numbers of order one, and so half of the digits of the column.
+    The tableau has its pivot as a difference of numbers of order one, and so only half of the digits of the column.
     """
-    zero = jnp.zeros_like(form.vector)
+    zero = jnp.zeros_like(scaled.vector)
     slopes = column(tableau.entries, k)
-    here = at(k, slopes.shape[0])
-    point = Point(jnp.where(tableau.active, 0, slopes), jnp.where(here, 1, jnp.where(tableau.active, slopes, 0)))
+    mask = one_hot(k, slopes.shape[0])
+    point = Point(jnp.where(tableau.active, 0, slopes), jnp.where(mask, 1, jnp.where(tableau.active, slopes, 0)))
     for _ in range(2):
-        fresh, error = balance(form, tableau.active, point, zero, tableau.added)
-        point = corrected(tableau, point, fresh, error)
+        fresh, error = kkt_errors(scaled, tableau.active, point, zero, tableau.added)
+        point = refine(tableau, point, fresh, error)
     slopes = jnp.where(tableau.active, point.multiplier, point.value)
-    motion = jnp.where(form.is_bound, point.value, 0)
-    bent = jnp.where(form.is_bound, form.matrix @ motion + tableau.added * motion, 0)
-    own = -jnp.sum(motion * bent)
-    return jnp.where(here, own, slopes), own
+    motion = jnp.where(scaled.is_bound, point.value, 0)
+    gradient = jnp.where(scaled.is_bound, scaled.matrix @ motion + tableau.added * motion, 0)
+    pivot = -jnp.sum(motion * gradient)
+    return jnp.where(mask, pivot, slopes), pivot
 
 
-def run(program: Program, form: ScaledQP, state: State, limit: Any) -> State:
-    """Pivot until multipliers have their signs and values are within their limits, unless that is so: idle."""
+def run(program: Program, scaled: ScaledQP, state: State, limit: Any) -> State:
+    """Pivot until the state is idle: multipliers have their signs and values are within their limits."""
     size, dtype = state.ignored.shape[0], state.point.value.dtype
-    nothing = Sweep(jnp.ones(size, dtype), jnp.zeros(size, dtype), jnp.zeros(size, dtype))
-    state, due = lax.while_loop(
+    identity = Sweep(jnp.ones(size, dtype), jnp.zeros(size, dtype), jnp.zeros(size, dtype))
+    state, pending = lax.while_loop(
         lambda carry: ~carry[0].idle & (carry[0].iterations < limit),
-        lambda carry: pivot_step(program, form, *carry),
-        (state, nothing),
+        lambda carry: pivot_step(program, scaled, *carry),
+        (state, identity),
     )
-    return state._replace(tableau=state.tableau._replace(entries=sweep_pivot(state.tableau.entries, *due)))
+    return state._replace(tableau=state.tableau._replace(entries=sweep_pivot(state.tableau.entries, *pending)))

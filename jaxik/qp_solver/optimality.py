@@ -1,10 +1,10 @@
-"""How near a point is to a minimum, on the program as it was given."""
+"""Residual of the KKT conditions, on the original program."""
 
 import jax
 import jax.numpy as jnp
 
-from jaxik.qp_solver.form import units
 from jaxik.qp_solver.program import Program
+from jaxik.qp_solver.scaling import units
 
 
 def objective(program: Program, x: jax.Array) -> jax.Array:
@@ -15,14 +15,14 @@ def objective(program: Program, x: jax.Array) -> jax.Array:
 def kkt_residual(
     program: Program, x: jax.Array, bounds: jax.Array, rows: jax.Array, equalities: jax.Array
 ) -> jax.Array:
-    """The largest entry of what `QPSolution.kkt_residual` describes; signs of multipliers and bounds are kept."""
-    left, size = program.H @ x + program.c + bounds, jnp.abs(program.H) @ jnp.abs(x) + jnp.abs(program.c)
+    """The largest error of the KKT conditions, as `QPSolution.kkt_residual` describes; x keeps bounds and signs."""
+    error, size = program.H @ x + program.c + bounds, jnp.abs(program.H) @ jnp.abs(x) + jnp.abs(program.c)
     violations = []
     for matrix, weights in ((program.G, rows), (program.A, equalities)):
         if matrix is not None:
-            left, size = left + weights @ matrix, size + jnp.abs(weights) @ jnp.abs(matrix)
+            error, size = error + weights @ matrix, size + jnp.abs(weights) @ jnp.abs(matrix)
     sums, size = size, jnp.maximum(jnp.max(size), 1)
-    stationarity = jnp.maximum(jnp.max(jnp.abs(left)) / size, _by_units(program.H, left, sums))
+    stationarity = jnp.maximum(jnp.max(jnp.abs(error)) / size, _by_units(program.H, error, sums))
     if program.G is not None and program.h is not None:
         exists = program.h < jnp.inf
         slack, scale = _slack(program.G, jnp.where(exists, program.h, 0), x)
@@ -34,13 +34,13 @@ def kkt_residual(
     return jnp.maximum(stationarity, jnp.max(jnp.concatenate(violations), initial=0)) if violations else stationarity
 
 
-def _by_units(hessian: jax.Array, left: jax.Array, sums: jax.Array) -> jax.Array:
-    """What is left in units in which curvatures are 1, so that a small curvature counts as much as a large one."""
+def _by_units(hessian: jax.Array, error: jax.Array, sums: jax.Array) -> jax.Array:
+    """The largest error of stationarity in units in which H has a diagonal of 1, so that flat variables count alike."""
     unit = units(hessian)
     most = jnp.max(unit * sums)
-    return jnp.max(unit * jnp.abs(left)) / jnp.where(most > 0, most, 1)
+    return jnp.max(unit * jnp.abs(error)) / jnp.where(most > 0, most, 1)
 
 
 def _slack(matrix: jax.Array, offset: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Rows times x less what they should be, and the sum of all terms as if positive, at least 1."""
+    """Rows minus right-hand sides, and the scale of their rounding: the sum of all absolute terms, at least 1."""
     return matrix @ x - offset, jnp.maximum(jnp.abs(matrix) @ jnp.abs(x) + jnp.abs(offset), 1)

@@ -14,13 +14,13 @@ class QPOptions:
     """Options of `qp`, all traced by JAX, so changing them never recompiles.
 
     Args:
-      max_iterations: at most so many constraints enter or leave the active set (*batch,); None: 50 and ten for every
-        bound, row and equality. About as many iterations as constraints are active at the minimum is usual.
-      tolerance: a larger `kkt_residual` is no solution (*batch,); None: 1e-10 in float64, 1e-4 in float32. Every
+      max_iterations: the most changes of the active set (*batch,); None: 50, plus ten for every bound, row and
+        equality. Usual are about as many as there are active constraints at the minimum.
+      tolerance: the largest `kkt_residual` of a solution (*batch,); None: 1e-10 in float64, 1e-4 in float32. Every
         program is solved as far as rounding allows, whatever the tolerance.
 
     Raises:
-      JaxikError: for what is not a number, or is negative.
+      JaxikError: if an option is negative or not a number.
     """
 
     max_iterations: Any = leaf(0, default=None)

@@ -1,4 +1,4 @@
-"""What is minimised, and what is known of the minimum."""
+"""Quadratic programs, their solutions, active sets and certificates."""
 
 from typing import NamedTuple
 
@@ -31,11 +31,11 @@ class Program(NamedTuple):
 
 @pytree
 class ActiveSet:
-    """Which constraints hold with equality; equalities always do.
+    """The constraints that hold with equality; equalities always do.
 
     Attributes:
       bounds (*batch, n): -1 at the lower bound, 1 at the upper one, 0 between them; int32.
-      rows (*batch, m): whether a row does; bool.
+      rows (*batch, m): whether a row is active; bool.
     """
 
     bounds: jax.Array = leaf(1)
@@ -44,13 +44,13 @@ class ActiveSet:
 
 @pytree
 class Certificate:
-    """Why there is no minimum. All zeros where there is one.
+    """The proof that there is no minimum. All zeros where there is one.
 
     A Farkas ray of an infeasible program: `A'equalities + G'rows + upper - lower = 0`, to rounding, with `rows`,
     `lower` and `upper` >= 0, while `b'equalities + h'rows + upper'u - lower'l < 0` for the bounds u and l: no x within
-    the bounds and rows could make that so. An infinite bound has no part in it.
+    the bounds and rows satisfies both. An infinite bound has weight zero.
 
-    A direction without end: `direction` keeps every bound, row and equality, H does not feel it, and c'direction < 0.
+    A direction of an unbounded program: it keeps every bound, row and equality, H direction = 0, and c'direction < 0.
 
     Attributes:
       lower, upper (*batch, n), rows (*batch, m), equalities (*batch, p): the ray.
@@ -75,22 +75,22 @@ class QPSolution(Outcome):
         is met bitwise.
       status (*batch,): of `Status`, int32. CONVERGED: `kkt_residual` is within the tolerance. INFEASIBLE: nothing
         satisfies the constraints, as `certificate` shows. DIVERGED: unbounded below, as `certificate.direction` shows,
-        or H is not positive semidefinite, and then it is zero. TIMEOUT: the iterations were used up, or rounding stood
-        in the way of the tolerance. NONFINITE: an argument is NaN or infinite where it must not be.
+        or H is not positive semidefinite, and then it is zero. TIMEOUT: the iterations were used up, or rounding
+        exceeds the tolerance. NONFINITE: an argument is NaN or infinite where it must not be.
       objective (*batch,): 1/2 x'Hx + c'x.
       bound_multipliers (*batch, n): positive at the upper bound, negative at the lower one.
       row_multipliers (*batch, m): >= 0.
       equality_multipliers (*batch, p).
       active: the constraints that hold with equality, for a warm start.
-      kkt_residual (*batch,): the largest of what is left of stationarity, relative to 1 or the largest of its sums with
-        all terms positive, and once more with variables in units in which the diagonal of H is 1; of the violation of a
-        row or equality, relative to 1 or its sum with all terms positive; and of the smaller one of a row's multiplier
-        and slack, relative alike. Bounds leave nothing, nor do wrong signs.
+      kkt_residual (*batch,): the largest of three errors. Stationarity, relative to 1 or the largest sum of its
+        absolute terms, and once more with variables in units in which the diagonal of H is 1. Violations of rows and
+        equalities, relative to 1 or the sum of their absolute terms. Complementarity: the smaller one of a row's
+        multiplier and slack, relative alike. Bounds and signs of multipliers hold exactly.
       iterations (*batch,): eliminations where there are bounds alone, else constraints that entered or left the active
         set after the start, int32.
       certificate: of INFEASIBLE and DIVERGED.
-      derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of x, multipliers and objective is
-        worth, where the call was differentiated; else NOT_COMPUTED.
+      derivative_status (*batch,): of `DerivativeStatus`, int32: how far the derivative of x, multipliers and
+        objective can be trusted, where the call was differentiated; else NOT_COMPUTED.
     """
 
     x: jax.Array = leaf(1)

@@ -1,4 +1,4 @@
-"""`qp`: convex quadratic programs, any number of them at once."""
+"""`qp`: minimise a batch of convex quadratic programs."""
 
 import functools
 from typing import Any
@@ -12,7 +12,14 @@ from jaxik.batching.method import Method, lanes_that_fit, single_pass
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import core_ranks
 from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise
-from jaxik.qp_solver.derivatives import Minimum, Motion, active, assess, motion_of, moved
+from jaxik.qp_solver.derivatives import (
+    KKTInverse,
+    SolutionTangent,
+    differentiable_part,
+    invert_kkt,
+    optimum_of,
+    solution_tangent,
+)
 
 RANKS = Program(H=2, c=1, lower=1, upper=1, G=2, h=1, A=2, b=1)  # type: ignore[arg-type]
 
@@ -32,20 +39,18 @@ def qp(
 ) -> QPSolution:
     """Minimise 1/2 x'Hx + c'x subject to lower <= x <= upper, G x <= h and A x = b.
 
-    Leading axes of any argument are batch, and broadcast. The answer of an element depends neither on the size of the
-    batch nor on its neighbours. Degenerate programs are normal: infinite and equal bounds, rows of zeros, repeated,
-    redundant and contradictory rows, flat H.
+    Leading axes of any argument are batch axes, and broadcast. The solution of an element depends neither on the size
+    of the batch nor on its neighbours. Degenerate programs are allowed: infinite and equal bounds, rows of zeros,
+    repeated, redundant and contradictory rows, flat H.
 
     Args:
-      H (*batch, n, n): positive semidefinite; its symmetric part counts. Where it is not, the status is
-        DIVERGED if that shows in the directions that bounds and rows leave free, and else `x` satisfies the KKT
-        conditions.
-      c (*batch, n): its dtype and that of H decide in which precision everything is computed.
+      H (*batch, n, n): positive semidefinite; only its symmetric part counts. If it is not, the status is DIVERGED
+        where that shows in the directions that bounds and rows leave free; elsewhere `x` satisfies the KKT conditions.
+      c (*batch, n): its dtype and that of H decide the precision.
       lower, upper (*batch, n), or numbers: bounds, infinite or None for none.
       G (*batch, m, n), h (*batch, m): rows, both or neither. An infinite h is no row.
       A (*batch, p, n), b (*batch, p): equalities, both or neither.
-      start: `active` of the solution of a similar program, for a warm start: it saves time, and never changes more than
-        rounding does.
+      warm_start: `active` of the solution of a similar program: it saves time, and changes rounding at most.
       options: `QPOptions`; all traced.
 
     Returns:
@@ -82,15 +87,15 @@ def _method(width: int) -> Method:
     return single_pass(minimise, width)
 
 
-def _moves(arguments: tuple[Any, ...], answer: QPSolution, condition: Minimum, along: Jvp) -> Motion:
-    return moved(active(answer), condition, along, lambda arguments: arguments[0])
+def _tangent(arguments: tuple[Any, ...], solution: QPSolution, kkt: KKTInverse, jvp_of: Jvp) -> SolutionTangent:
+    return solution_tangent(optimum_of(solution), kkt, jvp_of, lambda arguments: arguments[0])
 
 
 MINIMUM = Sensitivity(
-    assess=lambda arguments, answer: assess(arguments[0], active(answer)),
-    moves=_moves,
-    smooth=motion_of,
-    judged=lambda answer, condition: [(answer.derivative_status, condition.derivative_status)],
+    linearize_at=lambda arguments, solution: invert_kkt(arguments[0], optimum_of(solution)),
+    tangent=_tangent,
+    differentiable=differentiable_part,
+    status_fields=lambda solution, kkt: [(solution.derivative_status, kkt.derivative_status)],
 )
 
 
@@ -112,16 +117,16 @@ def _array(name: str, value: Any, shape: str) -> jax.Array:
     return array
 
 
-def _program(bent: Any, slope: Any, lower: Any, upper: Any, blocks: dict[str, Any]) -> Program:
-    bent, slope = _array("H", bent, "(*batch, n, n)"), _array("c", slope, "(*batch, n)")
-    if bent.ndim < 2 or bent.shape[-1] != bent.shape[-2] or not bent.shape[-1]:
-        raise JaxikError(f"H has shape (*batch, n, n) with n > 0, not {bent.shape}")
-    n, dtype = bent.shape[-1], jnp.result_type(bent, slope)
+def _program(hessian: Any, gradient: Any, lower: Any, upper: Any, blocks: dict[str, Any]) -> Program:
+    hessian, gradient = _array("H", hessian, "(*batch, n, n)"), _array("c", gradient, "(*batch, n)")
+    if hessian.ndim < 2 or hessian.shape[-1] != hessian.shape[-2] or not hessian.shape[-1]:
+        raise JaxikError(f"H has shape (*batch, n, n) with n > 0, not {hessian.shape}")
+    n, dtype = hessian.shape[-1], jnp.result_type(hessian, gradient)
     if not jnp.issubdtype(dtype, jnp.floating):
         dtype = jnp.result_type(float)
     if jnp.finfo(dtype).bits < 32:
         raise JaxikError(f"H and c are float32 or float64, not {dtype}: give one of them in float32")
-    arrays = {"c": _shaped("c", slope, n, f"n = {n} as H has it")}
+    arrays = {"c": _shaped("c", gradient, n, f"n = {n} as H has it")}
     for name, value, sign in (("lower", lower, -1), ("upper", upper, 1)):
         bound = jnp.full(n, sign * jnp.inf, dtype) if value is None else _array(name, value, "(*batch, n), or a number")
         bound = jnp.broadcast_to(bound, (n,)) if bound.ndim == 0 else bound
@@ -139,7 +144,7 @@ def _program(bent: Any, slope: Any, lower: Any, upper: Any, blocks: dict[str, An
         arrays[matrix], arrays[vector] = rows, _shaped(vector, right, rows.shape[-2], count_said)
         if not rows.shape[-2]:
             del arrays[matrix], arrays[vector]
-    return Program(H=bent.astype(dtype), **{name: x.astype(dtype) for name, x in arrays.items()})
+    return Program(H=hessian.astype(dtype), **{name: x.astype(dtype) for name, x in arrays.items()})
 
 
 def _shaped(name: str, x: jax.Array, length: int, said: str) -> jax.Array:
@@ -155,11 +160,10 @@ def _start(warm_start: Any, program: Program) -> ActiveSet:
     sides = _shaped(
         "warm_start.bounds", _array("warm_start.bounds", warm_start.bounds, "(*batch, n)"), program.c.shape[-1], "n"
     )
-    held = jnp.asarray(warm_start.rows)
-    if held.shape[-1:] != (rows,) or held.dtype != bool:
+    active_rows = jnp.asarray(warm_start.rows)
+    if active_rows.shape[-1:] != (rows,) or active_rows.dtype != bool:
         raise JaxikError(
-            f"warm_start.rows is an array (*batch, m) of bool with m = {rows} rows, not {held.dtype} of shape "
-            f"{held.shape}: "
-            "a start comes from a program with as many rows"
+            f"warm_start.rows is an array (*batch, m) of bool with m = {rows} rows, not {active_rows.dtype} of "
+            f"shape {active_rows.shape}: a warm start comes from a program with as many rows"
         )
-    return ActiveSet(jnp.sign(sides).astype(jnp.int32), held)
+    return ActiveSet(jnp.sign(sides).astype(jnp.int32), active_rows)

@@ -15,33 +15,33 @@ from jaxik.tasks.dependencies import PerturbedKinematics, dependencies
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.weights import weighted_rows
 
-# What is right for one residual alone.
+# Attributes that belong to one residual: a subclass with another residual does not inherit them.
 OF_A_RESIDUAL = frozenset(
     ("reads_dofs", "jacobian", "step_jacobian", "constraint_rows", "partials", "weighted_hessian", "objective")
 )
 
 
 class Task:
-    """Something wanted of a configuration, written for one element: `residual` is zero where it is fulfilled.
+    """A goal for a configuration, written for one element: `residual` is zero where it is fulfilled.
 
     A task is a frozen pytree (`jaxik.pytree`): frames, priority and which rows exist are static fields; targets,
     costs, gains and masks are leaves, declared with the number of axes that one element has (`jaxik.leaf(rank=...)`),
     and may be batched and differentiated. A new task needs `frames` and `residual`, and may override everything else.
-    One that reads `kin.q` says in `reads_dofs` how much of it. A class that writes its own residual has, of what is
-    derived from a residual (`reads_dofs`, `jacobian`, `partials` and the like), what it writes itself, and not what a
-    class above it wrote for another residual.
+    A residual that reads `kin.q` comes with `reads_dofs`. A class that defines its own residual does not inherit what
+    was derived from another one (`reads_dofs`, `jacobian`, `partials` and the like): it has the defaults, unless it
+    defines them itself.
 
     Attributes:
-      frames, subtrees: frames, and root bodies of centres of mass by index or name, that `residual` looks at; static.
+      frames, subtrees: frames, and root bodies of centres of mass by index or name, that `residual` reads; static.
       priority: static; 0 is highest.
       cost: weight of the residual's rows; the objective is 1/2 |cost * residual|^2.
       tolerance: norm of the error below which the task is met; None where it has none.
-      unit: of the error: one text such as "m" for all its leaves, or a pytree of its structure; "" where unknown.
+      unit: unit of the error: one text such as "m" for all its leaves, or a pytree of its structure; "" if unknown.
       gain, lm_damping: of differential IK; `solve` ignores them.
     """
 
-    # Whether tasks of this very type may be evaluated side by side: all that they do with a frame is to ask `kin` for
-    # its pose and Jacobian, and they have `partials`.
+    # Whether tasks of exactly this type may be evaluated by one vmapped program: they use a frame for nothing but its
+    # pose and Jacobian in `kin`, and they have `partials`.
     frames_batchable = False
     priority: int = 0
     cost: Any = 1.0
@@ -67,13 +67,13 @@ class Task:
     def reads_dofs(self, robot: Robot) -> tuple[int, ...] | None:
         """The degrees of freedom that `residual` reads through `kin.q`; static; None where that is unknown: all.
 
-        What is neither read nor moves a frame or subtree of some task has no coordinate: `solve` leaves it as it is,
-        and spends nothing on it. Only a residual that reads `kin.q` is asked.
+        A degree of freedom that no task reads and that moves no task's frame or subtree has no coordinate: `solve`
+        leaves it as it is, at no cost. Used for residuals that read `kin.q` only.
         """
         return None
 
     def check(self, robot: Robot) -> None:
-        """Say on the host what of the task does not fit `robot`; `Problem` calls it. Extend it with `super().check`.
+        """Check on the host that the task fits `robot`; `Problem` calls it. Extend it with `super().check`.
 
         Raises:
           JaxikError: for a frame of another robot, an unknown body, or one without mass where that is needed.
@@ -92,23 +92,23 @@ class Task:
         return default_jacobian(self, robot, kin)
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> Any:
-        """The Jacobian that a differential-IK step acts on: the residual's derivative, but for rows on the motion.
+        """The Jacobian for a differential-IK step: the residual's derivative, plus nonholonomic rows.
 
-        Such rows are no residual's derivative, as those of a wheel that must not slip: where it has rolled to depends
-        on its way. `solve`, which knows no motion, leaves them out.
+        Such rows are not the derivative of a residual: where a wheel that must not slip has rolled to depends on its
+        path. `solve` leaves them out.
         """
         return self.jacobian(robot, kin)
 
     def constraint_rows(self, robot: Robot, kin: Kinematics) -> tuple[Any, Any]:
-        """What a step removes where the task is a constraint, with its Jacobian: the residual, by default.
+        """Residual and Jacobian of the task as a constraint of a step: by default its residual.
 
-        A residual that leaves a surface as it shrinks says here what lies in the surface: between unit vectors no
-        motion makes up the way through the sphere.
+        If a residual leaves the surface of its motions as it shrinks, only its part along that surface can be
+        constrained: the difference of two unit vectors is a chord through the sphere, which no motion follows.
         """
         return self.residual(robot, kin), self.step_jacobian(robot, kin)
 
     def partials(self, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
-        """The residual's derivative with respect to each thing that it looks at, with one more axis on each leaf.
+        """Partial derivatives of the residual by each quantity that it reads, with one more axis on each leaf.
 
         Keys are frames (6: twist in world axes at their origin), roots of subtrees (3: shift of the centre), "q" (nv).
         """
@@ -117,19 +117,19 @@ class Task:
     def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: Any
     ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
-        """First and second derivative of multipliers . residual, multipliers constant, by what the residual looks at.
+        """First and second derivative of multipliers . residual, for constant multipliers, by what the residual reads.
 
         Args:
           multipliers: an array for each leaf of the residual, in its structure.
 
         Returns:
-          The first derivative by each thing, in the order of `partials`, and the second one by all of them, stacked and
-          symmetric; None where that is zero.
+          The first derivative by each quantity, in the order of `partials`, and the second by all of them, stacked and
+          symmetric; None if that is zero.
         """
         return default_weighted_hessian(self, robot, kin, multipliers)
 
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
-        """What the task adds to one differential-IK step, as mink and pink have it.
+        """The task's term in the objective of one differential-IK step, as in mink and pink.
 
         With W the costs on a diagonal, e = -gain W residual and J = W jacobian: H = J' J + lm_damping |e|^2 I and
         c = -J' e. `kin` is `robot.kinematics(q, task.frames, task.subtrees)`; its dtype decides.
@@ -145,7 +145,7 @@ class Task:
             )
 
     def report(self, robot: Robot, kin: Kinematics) -> Any:
-        """What tolerances judge and solutions report: the residual, unless a plainer measure exists."""
+        """The error that tolerances apply to and solutions report: the residual, unless a plainer measure exists."""
         return self.residual(robot, kin)
 
     def weights(self) -> Any:
@@ -158,7 +158,7 @@ class Task:
 
 
 def default_partials(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any]:
-    """Differentiate the residual with respect to the displacement of each thing that it looks at."""
+    """Differentiate the residual by the displacement of each quantity that it reads."""
     return {
         key: jax.jacfwd(lambda x, key=key: task.residual(robot, PerturbedKinematics(kin, {key: x})))(  # type: ignore[arg-type]
             jnp.zeros(_size(kin, key), kin.q.dtype)
@@ -168,36 +168,36 @@ def default_partials(task: Task, robot: Robot, kin: Kinematics) -> dict[Any, Any
 
 
 def default_jacobian(task: Task, robot: Robot, kin: Kinematics) -> Any:
-    """The residual's slopes, multiplied by the shared Jacobians of what it looks at."""
+    """Multiply the residual's partial derivatives by the shared Jacobians of what it reads."""
     residual = jax.eval_shape(lambda: task.residual(robot, kin))
     nothing = jax.tree.map(lambda r: jnp.zeros((*r.shape, kin.nv), r.dtype), residual)
-    return along_motion(kin, task.partials(robot, kin), nothing)
+    return add_joint_rows(kin, task.partials(robot, kin), nothing)
 
 
-def along_motion(kin: Kinematics, slopes: dict[Any, Any], total: Any) -> Any:
-    """Rows (..., nv) on degrees of freedom, of slopes by what moves with them, added to `total`."""
-    for key, slope in slopes.items():
+def add_joint_rows(kin: Kinematics, partials: dict[Any, Any], total: Any) -> Any:
+    """Add to `total` (..., nv) the partial derivatives times the Jacobians of what they are by."""
+    for key, partial in partials.items():
         motion = _motion(kin, key)
-        total = jax.tree.map(lambda t, s, motion=motion: t + s @ motion, total, slope)
+        total = jax.tree.map(lambda t, s, motion=motion: t + s @ motion, total, partial)
     return total
 
 
 def second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
-    """Second derivative (nv, nv) of multipliers . residual along `integrate`, for a constant multipliers.
+    """Second derivative (nv, nv) of multipliers . residual along `integrate`, for constant multipliers.
 
-    The residual is differentiated with respect to the few displacements of what it looks at, never through the
-    kinematics: with f and K the first and second derivative there, and M the motion of what is looked at, it is M' K M
-    plus f times the second derivative of the kinematics, a cross product for each pair of joints.
+    The residual is differentiated by the few displacements of what it reads, never through the kinematics: with f and K
+    the first and second derivative by these, and M their Jacobian by the degrees of freedom, the result is M' K M plus
+    f times the second derivative of the kinematics, a cross product for each pair of joints.
 
     Args:
       multipliers: an array for each leaf of the residual, in its structure; the weighted residual gives what the
         Hessian of 1/2 |cost * residual|^2 has beyond J'J.
     """
-    own = type(task)
+    cls = type(task)
     if (
-        own.jacobian is not Task.jacobian
-        and own.weighted_hessian is Task.weighted_hessian
-        and own.partials is Task.partials
+        cls.jacobian is not Task.jacobian
+        and cls.weighted_hessian is Task.weighted_hessian
+        and cls.partials is Task.partials
     ):
         return _through_kinematics(task, robot, kin, multipliers)
     forces, stiffness = task.weighted_hessian(robot, kin, multipliers)
@@ -216,41 +216,41 @@ def second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: An
 
 
 def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
-    """The same for a task of which only the Jacobian along `integrate` is known."""
+    """The second derivative (nv, nv) of a task that defines its Jacobian along `integrate` alone."""
 
     def gradient(dq: jax.Array) -> jax.Array:
-        there = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
-        return _pulled(task.jacobian(robot, there), multipliers, kin.nv)
+        perturbed = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
+        return _weighted_gradient(task.jacobian(robot, perturbed), multipliers, kin.nv)
 
-    bent = jax.jacfwd(gradient)(jnp.zeros(kin.nv, kin.q.dtype))
-    return (bent + bent.T) / 2
+    hessian = jax.jacfwd(gradient)(jnp.zeros(kin.nv, kin.q.dtype))
+    return (hessian + hessian.T) / 2
 
 
 def default_weighted_hessian(
     task: Task, robot: Robot, kin: Kinematics, multipliers: Any
 ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
-    """Differentiate the slopes once more."""
+    """Differentiate the partial derivatives once more."""
     sizes = {key: _size(kin, key) for key in dependencies(task.residual, robot, kin)}
     ends = list(itertools.accumulate(sizes.values(), initial=0))
-    places = dict(zip(sizes, itertools.pairwise(ends), strict=True))
+    slices = dict(zip(sizes, itertools.pairwise(ends), strict=True))
 
     def force(x: jax.Array) -> jax.Array:
-        there: Any = PerturbedKinematics(kin, {key: x[start:end] for key, (start, end) in places.items()})
-        slopes = task.partials(robot, there)
-        return jnp.concatenate([_pulled(slopes[key], multipliers, size) for key, size in sizes.items()])
+        perturbed: Any = PerturbedKinematics(kin, {key: x[start:end] for key, (start, end) in slices.items()})
+        partials = task.partials(robot, perturbed)
+        return jnp.concatenate([_weighted_gradient(partials[key], multipliers, size) for key, size in sizes.items()])
 
     zero = jnp.zeros(ends[-1], kin.q.dtype)
-    at_rest, stiffness = force(zero), jax.jacfwd(force)(zero)
-    # Slopes are taken anew at each displacement; the second derivative proper is the symmetric part.
-    return {key: at_rest[start:end] for key, (start, end) in places.items()}, (stiffness + stiffness.T) / 2
+    gradient, stiffness = force(zero), jax.jacfwd(force)(zero)
+    # The partial derivatives are by displacements from the displaced pose: the second derivative is the symmetric part.
+    return {key: gradient[start:end] for key, (start, end) in slices.items()}, (stiffness + stiffness.T) / 2
 
 
-def _pulled(slope: Any, multipliers: Any, size: int) -> jax.Array:
+def _weighted_gradient(partial: Any, multipliers: Any, size: int) -> jax.Array:
     """The derivative (size,) of multipliers . residual with respect to one displacement."""
-    parts = zip(jax.tree.leaves(slope), jax.tree.leaves(multipliers), strict=True)
+    parts = zip(jax.tree.leaves(partial), jax.tree.leaves(multipliers), strict=True)
     return sum(
         (jnp.ravel(h) @ s.reshape(-1, size) for s, h in parts),
-        jnp.zeros(size, jax.tree.leaves(slope)[0].dtype),
+        jnp.zeros(size, jax.tree.leaves(partial)[0].dtype),
     )
 
 
@@ -259,7 +259,7 @@ def _size(kin: Kinematics, key: Any) -> int:
 
 
 def _motion(kin: Kinematics, key: Any) -> jax.Array:
-    """How what a residual looks at moves with the degrees of freedom: (6, nv) of a frame, (3, nv), or the identity."""
+    """The Jacobian of a quantity that a residual reads: (6, nv) of a frame, (3, nv) of a centre, or the identity."""
     if isinstance(key, Frame):
         return jnp.concatenate(kin.jacobian_world_aligned(key))
     if key == "q":

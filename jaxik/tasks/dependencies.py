@@ -1,4 +1,4 @@
-"""What a residual depends on: it is evaluated once, in the abstract, and asked what it looked at."""
+"""Find what a residual depends on, by tracing it once and recording what it reads."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,14 +16,14 @@ from jaxik.robot.robot import Robot
 
 
 class PerturbedKinematics:
-    """A configuration in which what a residual looks at is displaced a little; notes what that is.
+    """Kinematics whose frames, centres of mass and configuration are displaced a little; records which are read.
 
     Displacements are twists of frames (6,) in world axes at the frame's origin, shifts of centres of mass (3,), and
     tangents (nv,); right to first order, which is all that a derivative at zero needs.
     """
 
     def __init__(self, kin: Kinematics, displacement: dict[Any, jax.Array]) -> None:
-        """From frames, roots of subtrees and "q" to how far each is displaced; what is not named stays."""
+        """Displacements by frame, root of a subtree or "q"; the others are zero."""
         self._kin = kin
         self._displacement = displacement
         self.used: list[Any] = []
@@ -69,14 +69,14 @@ class PerturbedKinematics:
 
 
 def dependencies(residual: Callable[..., Any], robot: Robot, kin: Kinematics) -> list[Any]:
-    """What a residual depends on: frames, roots of subtrees, "q"."""
+    """List what a residual reads: frames, roots of subtrees, "q"."""
     probe = PerturbedKinematics(kin, {})
     jax.eval_shape(lambda: residual(robot, probe))
     return probe.used
 
 
 class _RecordingKinematics:
-    """A configuration that notes which of its attributes are asked for."""
+    """Kinematics that record which of their attributes are read."""
 
     def __init__(self, kin: Kinematics) -> None:
         self._kin = kin

@@ -1,7 +1,7 @@
-"""Tasks of one kind are evaluated side by side, by one program.
+"""Evaluate tasks of one type with one vmapped program.
 
-A humanoid's feet, hands and head are frame tasks that differ in their frames and numbers alone. Written out one by one
-they are as many programs to compile; stacked, with the frames' poses and Jacobians as data, they are one.
+A humanoid's feet, hands and head are frame tasks that differ in their frames and numbers alone. One by one each is a
+program to compile; stacked, with the poses and Jacobians of their frames as data, they share one.
 """
 
 import copy
@@ -18,28 +18,28 @@ from jaxik.tasks.base import Task
 
 
 class Group(NamedTuple):
-    """Tasks that differ in their frames and leaves alone: their names, and the tasks."""
+    """Tasks that differ in their frames and leaves alone, with their names."""
 
     names: tuple[str, ...]
     tasks: tuple[Task, ...]
 
 
 def groups(tasks: dict[str, Task]) -> list[Group]:
-    """Put tasks that are alike together, in the order of their first ones."""
-    found: dict[Any, list[str]] = {}
+    """Group tasks of one structure, in the order of the first of each group."""
+    grouped: dict[Any, list[str]] = {}
     for name, task in tasks.items():
-        seated = _seated(task)
-        if seated is None:
+        generic = _generic(task)
+        if generic is None:
             key: Any = name
         else:
-            leaves, structure = jax.tree.flatten(seated)
+            leaves, structure = jax.tree.flatten(generic)
             key = structure, tuple((jnp.shape(x), jnp.result_type(x)) for x in leaves)
-        found.setdefault(key, []).append(name)
-    return [Group(tuple(names), tuple(tasks[name] for name in names)) for names in found.values()]
+        grouped.setdefault(key, []).append(name)
+    return [Group(tuple(names), tuple(tasks[name] for name in names)) for names in grouped.values()]
 
 
 def vmap_group(function: Callable[..., Any], group: Group, kin: Kinematics, *others: Any) -> Any:
-    """Apply a function of a task, an evaluated configuration and more to all tasks of a group.
+    """Apply a function of a task and an evaluated configuration to all tasks of a group, by `vmap`.
 
     Args:
       function: task, kin, *others -> pytree of arrays.
@@ -51,44 +51,44 @@ def vmap_group(function: Callable[..., Any], group: Group, kin: Kinematics, *oth
     if len(group.tasks) == 1:
         one = function(group.tasks[0], kin, *jax.tree.map(lambda x: x[0], others))
         return jax.tree.map(lambda x: jnp.asarray(x)[None], one)
-    seats = _seats(group.tasks[0])
-    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *map(_seated, group.tasks))
-    slots = [kin.frames_at([getattr(task, name) for task in group.tasks]) for name in seats]
+    fields = _frame_fields(group.tasks[0])
+    stacked = jax.tree.map(lambda *xs: jnp.stack(xs), *map(_generic, group.tasks))
+    slots = [kin.frames_at([getattr(task, name) for task in group.tasks]) for name in fields]
 
     def of_one(task: Task, slots: Sequence[FramesAt], others: Any) -> Any:
-        return function(task, _Seated(kin, slots), *others)
+        return function(task, _SlotKinematics(kin, slots), *others)
 
     return jax.vmap(of_one)(stacked, slots, others)
 
 
 def map_tasks(function: Callable[..., Any], tasks: dict[str, Task], kin: Kinematics) -> dict[str, Any]:
-    """A function of a task and an evaluated configuration applied to each, those that are alike side by side."""
-    found: dict[str, Any] = {}
+    """Apply a function of a task and an evaluated configuration to each task, group by group."""
+    grouped: dict[str, Any] = {}
     for group in groups(tasks):
         stacked = vmap_group(function, group, kin)
-        found |= {name: jax.tree.map(lambda x, i=i: x[i], stacked) for i, name in enumerate(group.names)}
-    return found
+        grouped |= {name: jax.tree.map(lambda x, i=i: x[i], stacked) for i, name in enumerate(group.names)}
+    return grouped
 
 
-def _seats(task: Task) -> tuple[str, ...]:
+def _frame_fields(task: Task) -> tuple[str, ...]:
     """Names of the static fields of a task that hold a frame."""
     return tuple(name for name, value in vars(task).items() if isinstance(value, Frame))
 
 
-def _seated(task: Task) -> Task | None:
-    """The task with numbered seats in the place of its frames; None where its type does not say that it allows that."""
-    # Of the type itself: one derived from it may do more with a frame.
+def _generic(task: Task) -> Task | None:
+    """The task with numbered slots in the place of its frames; None if its type is not `frames_batchable`."""
+    # An attribute of the type itself: a derived type may do more with a frame.
     if not vars(type(task)).get("frames_batchable", False):
         return None
-    seats = _seats(task)
-    seated = copy.copy(task)
-    for i, name in enumerate(seats):
-        object.__setattr__(seated, name, Frame("seat", i))
-    return seated
+    fields = _frame_fields(task)
+    generic = copy.copy(task)
+    for i, name in enumerate(fields):
+        object.__setattr__(generic, name, Frame("slot", i))
+    return generic
 
 
-class _Seated:
-    """An evaluated configuration in which seats stand for one task's frames."""
+class _SlotKinematics:
+    """An evaluated configuration in which numbered slots stand for the frames of one task."""
 
     def __init__(self, kin: Kinematics, slots: Sequence[FramesAt]) -> None:
         self._kin = kin

@@ -11,7 +11,7 @@ from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
-from jaxik.tasks.base import Task, along_motion
+from jaxik.tasks.base import Task, add_joint_rows
 from jaxik.tasks.rolling import WORLD_FRAME, contact_slopes, height, held_height, set_wheel_fields, wheel_gap
 
 
@@ -67,7 +67,7 @@ class OmniwheelTask(Task):
         return held_height(self._rolling_slopes(kin))
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return along_motion(kin, self._rolling_slopes(kin), jnp.zeros((2, kin.nv), kin.q.dtype))
+        return add_joint_rows(kin, self._rolling_slopes(kin), jnp.zeros((2, kin.nv), kin.q.dtype))
 
     def _rolling_slopes(self, kin: Kinematics) -> dict[Frame, jax.Array]:
         slopes, up = contact_slopes(kin, self.hub, self.floor, self.radius), jnp.asarray([0, 0, 1], kin.q.dtype)

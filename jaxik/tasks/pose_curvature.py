@@ -1,10 +1,10 @@
 """Curvature of log(T_frame^-1 T_target) along a twist of the frame, in closed form.
 
 With T_frame^-1 T_target = (d, R), w = log R and A(w) = I - [w]/2 + k [w]^2, the residual is (A(w) d, w). A twist (v, u)
-of the frame moves d by d x u - v and w by -A(w) u. The second derivative of h . residual along it is M' S M with S that
-by (d, w) and M this motion, and the symmetric part of what M itself changes under the first derivative. Everything
-turns with the axes in which d, w, h and the twist are given. Differentiating it automatically costs three times the
-code and time.
+of the frame moves d by d x u - v and w by -A(w) u. The second derivative of h . residual along it is M' S M, with S the
+second derivative by (d, w) and M this motion, plus the symmetric part of the change of M times the first derivative.
+d, w, h and the twist may be in any axes, the same for all. Automatic differentiation costs three times the code and
+time.
 """
 
 import jax
@@ -22,12 +22,12 @@ def pose_curvature(
     *,
     twist: bool,
 ) -> tuple[jax.Array, jax.Array]:
-    """First and second derivative of pull . (A(w) d, w) along a twist of the frame.
+    """First and second derivative of multipliers . (A(w) d, w) along a twist of the frame.
 
     Args:
       d, w (3,): the target's position and rotation vector, seen from the frame, in any axes.
       coefficients: k and its first two derivatives, from `lie.log_with_coefficients`.
-      pull (3,), (3,): on position and orientation, in the same axes.
+      multipliers (3,), (3,): of position and orientation, in the same axes.
       twist: whether the position is that of the twist, A(w) d; else it is d itself.
 
     Returns:

@@ -13,7 +13,7 @@ from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
-from jaxik.tasks.base import Task, along_motion
+from jaxik.tasks.base import Task, add_joint_rows
 
 WORLD_FRAME = Frame("body", 0, "world")
 
@@ -73,7 +73,7 @@ class RollingTask(Task):
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         nothing = jnp.zeros((3, kin.nv), kin.q.dtype)
-        return along_motion(kin, contact_slopes(kin, self.hub, self.floor, self.radius), nothing)
+        return add_joint_rows(kin, contact_slopes(kin, self.hub, self.floor, self.radius), nothing)
 
 
 def set_wheel_fields(task: Any, rows: int) -> None:

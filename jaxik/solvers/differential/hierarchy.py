@@ -8,48 +8,48 @@ import jax.numpy as jnp
 
 from jaxik.core.status import Status
 from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise, minimise_in_box
-from jaxik.qp_solver.derivatives import Active, active
+from jaxik.qp_solver.derivatives import Optimum, optimum_of
 from jaxik.solvers.differential.linearization import Linearization, WeightedRows
 
 
 class Descent(NamedTuple):
-    """What the levels agree on.
+    """The displacement that all levels lead to.
 
     Attributes:
-      displacement (nv,): of no use where the status is INFEASIBLE or NONFINITE.
+      displacement (nv,): meaningless where the status is INFEASIBLE or NONFINITE.
       status (): of `Status`.
-      first: the program of the highest level.
+      first: the solution of the highest level.
       each: the minima of all levels.
     """
 
     displacement: jax.Array
     status: jax.Array
     first: QPSolution
-    each: tuple[Active, ...]
+    each: tuple[Optimum, ...]
 
 
 def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptions | None) -> Descent:
-    """Minimise the objective of each level over what limits, constraints and the levels above it leave.
+    """Minimise the objectives of all levels in order, each subject to limits, constraints and the levels above it.
 
-    A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes; rows
-    that are repeated or not independent are normal for the program.
+    A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes.
+    Repeated and dependent rows are allowed.
     """
     program = program_of(model)
-    # Squares of residuals have a minimum, whatever their curvature: in a box there is nothing else to look for.
-    within = program.G is None and program.A is None
-    first = (minimise_in_box if within else minimise)(program, warm_start, options)
-    x, status, last, each = first.x, first.status, first.active, [active(first)]
+    # A sum of squares has a minimum whatever its curvature, so in a box the status need not be checked.
+    boxed = program.G is None and program.A is None
+    first = (minimise_in_box if boxed else minimise)(program, warm_start, options)
+    x, status, last, each = first.x, first.status, first.active, [optimum_of(first)]
     for objective, above in zip(model.objectives[1:], model.weighted_rows, strict=False):
-        program = _keeping(program, above, x)._replace(H=objective.H, c=objective.c)
-        found = minimise(program, last, options)
-        each.append(active(found))
-        good = (status == Status.CONVERGED) & (found.status == Status.CONVERGED)
+        program = _with_level_above(program, above, x)._replace(H=objective.H, c=objective.c)
+        solution = minimise(program, last, options)
+        each.append(optimum_of(solution))
+        good = (status == Status.CONVERGED) & (solution.status == Status.CONVERGED)
         x, last = (
-            jnp.where(good, found.x, x),
-            jax.tree.map(lambda n, o, g=good: jnp.where(g, n, o), found.active, last),
+            jnp.where(good, solution.x, x),
+            jax.tree.map(lambda n, o, g=good: jnp.where(g, n, o), solution.active, last),
         )
-        # The displacement so far keeps all constraints: if one is not found that does, rounding is to blame.
-        failed = jnp.where(found.status == Status.INFEASIBLE, Status.TIMEOUT, found.status)
+        # The displacement so far keeps all constraints: INFEASIBLE can only be rounding.
+        failed = jnp.where(solution.status == Status.INFEASIBLE, Status.TIMEOUT, solution.status)
         status = jnp.where(status == Status.CONVERGED, failed, status)
     return Descent(x, status.astype(jnp.int32), first, tuple(each))
 
@@ -63,12 +63,12 @@ def program_below(model: Linearization, level: int, minima: Sequence[jax.Array])
     """The program of a level, given the minima (nv,) of those above it."""
     program = program_of(model)
     for above, x in zip(model.weighted_rows[:level], minima, strict=True):
-        program = _keeping(program, above, x)
+        program = _with_level_above(program, above, x)
     return program._replace(H=model.objectives[level].H, c=model.objectives[level].c)
 
 
-def _keeping(program: Program, above: WeightedRows, x: jax.Array) -> Program:
-    """The program with what a level above wanted held where `x` has it."""
+def _with_level_above(program: Program, above: WeightedRows, x: jax.Array) -> Program:
+    """Add the rows of a level above as equalities, at their values at `x` (nv,)."""
     matrix, right = above.matrix, above.matrix @ x
     if program.A is not None and program.b is not None:
         matrix, right = jnp.concatenate([program.A, matrix]), jnp.concatenate([program.b, right])

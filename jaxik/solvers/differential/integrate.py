@@ -1,4 +1,4 @@
-"""Where a displacement that keeps the limits leads, in numbers of finite precision."""
+"""Integrate a displacement that keeps the limits, so that rounding keeps them as well."""
 
 import jax
 import jax.numpy as jnp
@@ -12,49 +12,51 @@ from jaxik.robot.robot import Robot
 def integrate_within_limits(
     robot: Robot, q: jax.Array, displacement: jax.Array, lower: jax.Array, upper: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """The configuration (nq,) that a displacement (nv,) leads to, and the displacement that does.
+    """Integrate a displacement (nv,): the configuration (nq,), and the displacement that leads to it.
 
-    Rounding neither takes a hinge or slide past a limit nor leaves it short of one, and a ball that turns across the
-    axis of its total angle, which no bound on the displacement sees, stops at its limit, no further than the bounds
-    `lower` and `upper` (nv,) let it go. A joint that is outside already comes no further out.
+    Rounding neither takes a hinge or slide past a limit nor leaves it short of one. A ball that turns across the axis
+    of its total angle, which no bound on the displacement restricts, stops at its limit, within the bounds `lower` and
+    `upper` (nv,). A joint that is outside already goes no further out.
     """
     topology = robot.topology
     joints = list(topology.scalar_joints)
     places = [topology.joints[j].q_index for j in joints]
-    least, most, at = (
+    lowest, highest, coordinate = (
         static_gather(robot.limit_lower, joints),
         static_gather(robot.limit_upper, joints),
         static_gather(q, places),
     )
     reached = integrate(topology, q, displacement)
-    there = static_gather(reached, places)
-    near = ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(at), jnp.abs(there))
-    there = jnp.where(jnp.abs(there - least) <= near, least, jnp.where(jnp.abs(there - most) <= near, most, there))
-    there = jnp.clip(there, jnp.minimum(least, at), jnp.maximum(most, at))
-    reached = set_rows(reached, places, there)
+    landed = static_gather(reached, places)
+    near = ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(coordinate), jnp.abs(landed))
+    landed = jnp.where(
+        jnp.abs(landed - lowest) <= near, lowest, jnp.where(jnp.abs(landed - highest) <= near, highest, landed)
+    )
+    landed = jnp.clip(landed, jnp.minimum(lowest, coordinate), jnp.maximum(highest, coordinate))
+    reached = set_rows(reached, places, landed)
     for j in topology.ball_joints:
         place, rate = topology.joints[j].q_index, topology.joints[j].v_index
         before, after = (lie.normalized(x[place : place + 4]) for x in (q, reached))
-        # Roundings outside is at the limit: else each step may add its own, and a thousand steps drift.
+        # A few roundings outside count as at the limit: else each step may add its own, and a thousand steps drift.
         limit, held = robot.limit_upper[j], jnp.linalg.norm(lie.log_of_either_sign(before))
-        widest = jnp.where(held - limit <= ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(held, 1), limit, held)
+        largest_angle = jnp.where(held - limit <= ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(held, 1), limit, held)
         rotation = lie.log_of_either_sign(after)
         angle = jnp.linalg.norm(rotation)
-        beyond = angle > widest
-        short = lie.exp_quaternion(rotation * jnp.where(beyond, widest / jnp.where(beyond, angle, 1), 1))
-        # All turns up to a limit are a convex set, so that the way to where it stops can be cut short.
-        own = slice(rate, rate + 3)
-        way = lie.quaternion_difference(before, short)
-        way = way * _share(way, jnp.minimum(lower[own], 0), jnp.maximum(upper[own], 0))
-        there = lie.quaternion_product(before, lie.exp_quaternion(way))
-        reached = set_rows(reached, range(place, place + 4), jnp.where(beyond, there, after))
-        turned = jnp.where(beyond, way, displacement[own])
-        displacement = set_rows(displacement, range(rate, rate + 3), turned)
+        beyond = angle > largest_angle
+        short = lie.exp_quaternion(rotation * jnp.where(beyond, largest_angle / jnp.where(beyond, angle, 1), 1))
+        # Rotations up to a limit are a convex set, so that the way to where it stops can be shortened.
+        rates = slice(rate, rate + 3)
+        turn = lie.quaternion_difference(before, short)
+        turn = turn * _fraction_within(turn, jnp.minimum(lower[rates], 0), jnp.maximum(upper[rates], 0))
+        landed = lie.quaternion_product(before, lie.exp_quaternion(turn))
+        reached = set_rows(reached, range(place, place + 4), jnp.where(beyond, landed, after))
+        displaced = jnp.where(beyond, turn, displacement[rates])
+        displacement = set_rows(displacement, range(rate, rate + 3), displaced)
     return reached, displacement
 
 
-def _share(way: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
-    """The largest share () of a way (n,) that is within bounds (n,) around zero."""
-    length, room = jnp.abs(way), jnp.where(way > 0, upper, -lower)
+def _fraction_within(turn: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
+    """The largest fraction () of a displacement (n,) that is within bounds (n,) around zero."""
+    length, room = jnp.abs(turn), jnp.where(turn > 0, upper, -lower)
     crossing = length > room
     return jnp.min(jnp.where(crossing, room, 1) / jnp.where(crossing, length, 1))

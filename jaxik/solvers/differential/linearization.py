@@ -1,4 +1,4 @@
-"""A problem to first order at one configuration: the quadratic program of one differential-IK step, and what it is of.
+"""Linearise a problem at one configuration: the quadratic program of one differential-IK step.
 
 Costs enter squared and gains once, as mink and pink have them: with W the costs on a diagonal, a task with residual e
 and Jacobian J adds |W (J x + gain e)|^2 / 2 to the objective over the displacement x, and lm_damping |W gain e|^2 to
@@ -26,7 +26,7 @@ from jaxik.tasks.weights import row_weights, weighted_rows
 
 
 class WeightedRows(NamedTuple):
-    """What the tasks of a level want of a displacement x: `matrix @ x = right`, weighted with the costs.
+    """The rows of a level for a displacement x, `matrix @ x = right`, weighted with the costs.
 
     Attributes:
       matrix (m, nv), right (m,).
@@ -44,16 +44,16 @@ class Linearization:
 
     Attributes:
       objectives: H (*batch, nv, nv) and c (*batch, nv) of each priority, the highest first, with damping.
-      wanted: the weighted rows that each priority is made of.
-      lower, upper (*batch, nv): what limits and `dof_mask` leave to each degree of freedom.
+      weighted_rows: the weighted rows of the tasks of each priority.
+      lower, upper (*batch, nv): bounds of each degree of freedom, from limits and `dof_mask`.
       G (*batch, k, nv), h (*batch, k): rows of limits; None without.
       A (*batch, p, nv), b (*batch, p): constraints; None without.
-      share (*batch,): how much of the way back lower, upper and h demand, where a start is outside limits that it
-        cannot return into all at once; else 1.
-      residuals: task to its residual, and constraint to what of it is held, without cost and gain; velocity tasks to
-        A x - b at x = 0.
-      jacobians: the same to its Jacobian, with one more axis nv.
-      errors: task or constraint to what it reports, as in a `Solution`.
+      recovery_scale (*batch,): factor on the demands in lower, upper and h: below 1 where a start is outside limits
+        that it cannot return into all at once, else 1.
+      residuals: by task its residual, and by constraint its rows, without cost and gain; A x - b at x = 0 of velocity
+        tasks.
+      jacobians: by the same names the Jacobians, with one more axis nv.
+      errors: by task or constraint its reported error, as in a `Solution`.
     """
 
     objectives: tuple[Objective, ...] = leaf()
@@ -97,18 +97,18 @@ class _Evaluated(NamedTuple):
 
 
 def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array) -> Linearization:
-    """Evaluate everything at one configuration (nq,), all of it from one forward kinematics."""
+    """Linearise a problem at one configuration (nq,), with one forward kinematics."""
     robot, constraints, limits = problem.robot, constraints_of(problem, couplings=True), limits_of(problem)
-    asking = (*problem.tasks.values(), *constraints.values(), *limits)
-    kin = forward(constants_of(robot, asking), q)
+    readers = (*problem.tasks.values(), *constraints.values(), *limits)
+    kin = forward(constants_of(robot, readers), q)
     tasks = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
-    seen = _evaluate(problem, tasks, kin)
-    held = _evaluate(problem, constraints, kin, held=True)
-    rows = {name: _pull(task, seen[name]) for name, task in tasks.items()}
+    evaluated = _evaluate(problem, tasks, kin)
+    constraint_values = _evaluate(problem, constraints, kin, as_constraints=True)
+    rows = {name: _weighted_rows(task, evaluated[name]) for name, task in tasks.items()}
     for name, task in problem.tasks.items():
         if isinstance(task, VelocityTask):
             matrix, right = task.rows(robot, kin, motion)
-            seen[name] = _Evaluated(-right, matrix, None)
+            evaluated[name] = _Evaluated(-right, matrix, None)
             weights = row_weights(task, right)
             rows[name] = WeightedRows(weights[:, None] * matrix, weights * right)
     lower, upper = merged_bounds(limits, robot, kin, motion)
@@ -116,18 +116,18 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
-    held_rows = _held(constraints, held) if constraints else None
-    recovery_scale = recovery_scale_of((lower, upper), limit_rows, held_rows)
+    constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
+    recovery_scale = recovery_scale_of((lower, upper), limit_rows, constraint_rows)
     lower, upper = (
         jnp.where(lower > 0, recovery_scale * lower, lower),
         jnp.where(upper < 0, recovery_scale * upper, upper),
     )
     if limit_rows is not None:
         limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
-    matrix, right = (None, None) if held_rows is None else held_rows
-    together = held | seen
+    matrix, right = (None, None) if constraint_rows is None else constraint_rows
+    everything = constraint_values | evaluated
     return Linearization(
-        objectives=tuple(_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
+        objectives=tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
         weighted_rows=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),
         lower=lower,
         upper=upper,
@@ -136,25 +136,30 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         A=matrix,
         b=right,
         recovery_scale=recovery_scale,
-        residuals={name: value.residual for name, value in together.items()},
-        jacobians={name: value.jacobian for name, value in together.items()},
-        errors={name: value.error for name, value in together.items() if value.error is not None},
+        residuals={name: value.residual for name, value in everything.items()},
+        jacobians={name: value.jacobian for name, value in everything.items()},
+        errors={name: value.error for name, value in everything.items() if value.error is not None},
     )
 
 
-def _evaluate(problem: Problem, tasks: dict[str, Task], kin: Kinematics, held: bool = False) -> dict[str, _Evaluated]:
+def _evaluate(
+    problem: Problem, tasks: dict[str, Task], kin: Kinematics, as_constraints: bool = False
+) -> dict[str, _Evaluated]:
     robot = problem.robot
 
-    def look(task: Task, kin: Kinematics) -> _Evaluated:
-        seen = task.constraint_rows(robot, kin) if held else (task.residual(robot, kin), task.step_jacobian(robot, kin))
-        return _Evaluated(*seen, task.report(robot, kin))
+    def evaluate(task: Task, kin: Kinematics) -> _Evaluated:
+        if as_constraints:
+            rows = task.constraint_rows(robot, kin)
+        else:
+            rows = task.residual(robot, kin), task.step_jacobian(robot, kin)
+        return _Evaluated(*rows, task.report(robot, kin))
 
-    return map_tasks(look, tasks, kin)
+    return map_tasks(evaluate, tasks, kin)
 
 
-def _pull(task: Task, seen: _Evaluated) -> WeightedRows:
+def _weighted_rows(task: Task, evaluated: _Evaluated) -> WeightedRows:
     """W J x = -gain W e."""
-    residual, matrix = weighted_rows(task, seen.residual, seen.jacobian)
+    residual, matrix = weighted_rows(task, evaluated.residual, evaluated.jacobian)
     return WeightedRows(matrix, -task.gain * residual)
 
 
@@ -162,42 +167,43 @@ def _stacked(rows: list[WeightedRows]) -> WeightedRows:
     return WeightedRows(*(jnp.concatenate(x) for x in zip(*rows, strict=True)))
 
 
-def _objective(
+def _level_objective(
     problem: Problem, level: Level, rows: dict[str, WeightedRows], kin: Kinematics, motion: Motion, damping: jax.Array
 ) -> Objective:
-    """Of all tasks of a level: one product of all their rows, and what tasks say of their own."""
-    own, stacked = [], []
+    """The objective of a level: one product of the rows of all its tasks, plus objectives that tasks override."""
+    overridden, stacked = [], []
     for name in level:
         task = problem.tasks[name]
         if isinstance(task, Task):
             if type(task).objective is not Task.objective:
-                own.append(task.objective(problem.robot, kin))
+                overridden.append(task.objective(problem.robot, kin))
                 continue
             damping = damping + task.lm_damping * jnp.sum(rows[name].right ** 2)
         elif type(task).objective is not VelocityTask.objective:
-            own.append(task.objective(problem.robot, kin, motion))
+            overridden.append(task.objective(problem.robot, kin, motion))
             continue
         stacked.append(rows[name])
     total = Objective(damping * jnp.eye(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
     if stacked:
         matrix, right = _stacked(stacked)
         total = Objective(total.H + matrix.T @ matrix, total.c - right @ matrix)
-    for objective in own:
+    for objective in overridden:
         total = Objective(total.H + objective.H, total.c + objective.c)
     return total
 
 
-def _held(constraints: dict[str, Task], held: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:
-    """A and b of the constraints: J x = -gain e, where their costs leave rows; rows without are zero."""
+def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:
+    """A and b of the constraints: J x = -gain e; rows with a cost of zero are zero."""
     matrices, rights = [], []
     for name, task in constraints.items():
-        weights = row_weights(task, held[name].residual)
-        for w, r, j in zip(*map(jax.tree.leaves, (weights, held[name].residual, held[name].jacobian)), strict=True):
-            asked = w != 0
-            matrices.append(jnp.where(asked[..., None], j, 0).reshape(-1, j.shape[-1]))
-            rights.append(jnp.ravel(jnp.where(asked, -task.gain * r, 0)))
+        value = values[name]
+        weights = row_weights(task, value.residual)
+        for w, r, j in zip(*map(jax.tree.leaves, (weights, value.residual, value.jacobian)), strict=True):
+            weighted = w != 0
+            matrices.append(jnp.where(weighted[..., None], j, 0).reshape(-1, j.shape[-1]))
+            rights.append(jnp.ravel(jnp.where(weighted, -task.gain * r, 0)))
     rows, right = jnp.concatenate(matrices), jnp.concatenate(rights)
     matrix = without_noise(rows)
-    # A row of zeros that asks for the rounding of zero would contradict itself.
-    idle = jnp.all(matrix == 0, axis=-1) & (jnp.abs(right) <= noise(rows))
-    return matrix, jnp.where(idle, 0, right)
+    # A row of zeros with the rounding of zero on its right-hand side would be infeasible.
+    zero = jnp.all(matrix == 0, axis=-1) & (jnp.abs(right) <= noise(rows))
+    return matrix, jnp.where(zero, 0, right)

@@ -1,4 +1,4 @@
-"""Joint limits as a box on a displacement of the coordinates that a solver moves."""
+"""Joint limits as a box on displacements of the reduced coordinates."""
 
 from typing import NamedTuple
 
@@ -12,20 +12,20 @@ from jaxik.numerics import lie
 from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.robot.robot import Robot
 
-# Of the angle of a ball, which is at most pi.
+# Rounding of the angle of a ball, which is at most pi, in units of eps.
 ROUNDINGS = 16
 
 
 class Box(NamedTuple):
-    """How far each coordinate of a displacement may go, at one configuration.
+    """Bounds of a displacement at one configuration.
 
-    The coordinates are those of `Coordinates`, but for a ball joint: its first one is the rotation about the axis by
-    which it is turned already, the only direction in which its total angle changes.
+    Its coordinates are those of `Coordinates`, except for ball joints: the first coordinate of a ball is the rotation
+    about the axis of its total angle, the only direction in which that angle changes to first order.
 
     Attributes:
       lower, upper (n,): bounds of the displacement, zero where the degree of freedom is masked.
       axes: a basis (3, 3), by columns, for each ball joint.
-      slopes (ncoupling,): how far each follower moves with its coordinate.
+      slopes (ncoupling,): derivative of each follower by its coordinate.
       moves (n,): whether a coordinate may move; None: all may.
     """
 
@@ -37,7 +37,7 @@ class Box(NamedTuple):
 
 
 def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | None = None) -> Box:
-    """The box of displacements that keep the limits and what the mask (nv,) holds."""
+    """The box of displacements that keep the joint limits and the mask (nv,)."""
     coordinate = scalar_coordinates(robot.topology, q)
     lower, upper = tangent_bounds(robot)
     low, high = jnp.minimum(lower - coordinate, 0), jnp.maximum(upper - coordinate, 0)
@@ -49,27 +49,27 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
         angle = jnp.linalg.norm(rotation)
         axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * jnp.eye(1, 3, dtype=q.dtype)[0])
         axes.append(_basis(axis))
-        at = jnp.arange(robot.nv) == joint.v_index
-        # An angle is computed to some roundings: within these, a ball is at its limit.
+        mask = jnp.arange(robot.nv) == joint.v_index
+        # The angle has some rounding: within it, a ball is at its limit.
         room = robot.limit_upper[j] - angle
-        high = jnp.where(at, jnp.where(room > ROUNDINGS * jnp.finfo(q.dtype).eps, room, 0), high)
+        high = jnp.where(mask, jnp.where(room > ROUNDINGS * jnp.finfo(q.dtype).eps, room, 0), high)
     slopes = reduced.slopes(robot, moving, q) if moving.couplings else jnp.zeros(0, q.dtype)
     moves = None if dof_mask is None else _movable(moving, dof_mask)
-    moves = jnp.zeros(1, bool) if moving.still else moves
+    moves = jnp.zeros(1, bool) if moving.is_empty else moves
     return Box(static_gather(low, moving.own), static_gather(high, moving.own), tuple(axes), slopes, moves)
 
 
-def _ranks(moving: Coordinates) -> list[list[int]]:
-    """For each coordinate its first follower or NOTHING, then its second, and so on."""
-    most = max((len(places) for places in moving.behind), default=0)
-    return [[places[k] if k < len(places) else PAD for places in moving.behind] for k in range(most)]
+def _dependents_by_rank(moving: Coordinates) -> list[list[int]]:
+    """For each coordinate its first follower or PAD, then its second, and so on."""
+    depth = max((len(places) for places in moving.dependents), default=0)
+    return [[places[k] if k < len(places) else PAD for places in moving.dependents] for k in range(depth)]
 
 
 def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
-    """Which coordinates move nothing that is masked (n,)."""
+    """The mask (n,) of coordinates that move no fixed degree of freedom."""
     dof_mask = movable(moving.topology, dof_mask)
     moves = static_gather(dof_mask, moving.own)
-    for places in _ranks(moving):
+    for places in _dependents_by_rank(moving):
         real = jnp.asarray([place != PAD for place in places])
         dofs = [PAD if place == PAD else moving.follower_dofs[place] for place in places]
         moves = moves & (~real | static_gather(dof_mask, dofs))
@@ -89,12 +89,12 @@ def _basis(axis: jax.Array) -> jax.Array:
 
 def to_box(moving: Coordinates, box: Box, columns: jax.Array) -> jax.Array:
     """Rewrite rows (..., nv) on degrees of freedom as rows (..., n) on the box's coordinates."""
-    turned = _turn(moving, columns, box.axes)
-    rows = static_gather(turned, moving.own, axis=-1)
+    rotated = _rotate(moving, columns, box.axes)
+    rows = static_gather(rotated, moving.own, axis=-1)
     if moving.couplings:
-        carried = static_gather(turned, moving.follower_dofs, axis=-1) * box.slopes
-        for places in _ranks(moving):
-            rows = rows + static_gather(carried, places, axis=-1)
+        follower_part = static_gather(rotated, moving.follower_dofs, axis=-1) * box.slopes
+        for places in _dependents_by_rank(moving):
+            rows = rows + static_gather(follower_part, places, axis=-1)
     return rows if box.moves is None else rows * box.moves.astype(rows.dtype)
 
 
@@ -102,46 +102,46 @@ def from_box(moving: Coordinates, box: Box, displacement: jax.Array) -> jax.Arra
     """The tangent (nv,) of a displacement (n,) of the box's coordinates."""
     place = {dof: i for i, dof in enumerate(moving.own)}
     tangent = static_gather(displacement, [place.get(dof, PAD) for dof in range(moving.topology.nv)])
-    return _turn(moving, tangent, tuple(axes.T for axes in box.axes))
+    return _rotate(moving, tangent, tuple(axes.T for axes in box.axes))
 
 
 def box_curvature(robot: Robot, moving: Coordinates, q: jax.Array, box: Box, gradient: jax.Array) -> jax.Array:
-    """What a gradient (nv,) adds to the second derivative (n, n) of a cost where the box's coordinates bend.
+    """The second derivative (n, n) of a cost with gradient (nv,) due to the curvature of the coordinates.
 
-    A follower of a coupling moves along a polynomial. And a ball that is pressed against the limit of its total angle
-    a goes along the sphere of that limit: turned by y about an axis across its own, its angle grows by
-    cot(a / 2) / 4 y^2, from cos(angle / 2) = cos(a / 2) cos(y / 2).
+    A follower of a coupling moves along a polynomial. A ball held at the limit a of its total angle moves on the sphere
+    of that limit: turned by y about an axis orthogonal to its own, its angle grows by cot(a / 2) / 4 y^2, from
+    cos(angle / 2) = cos(a / 2) cos(y / 2).
     """
     diagonal = jnp.zeros(len(moving.own), gradient.dtype)
     if moving.couplings:
         second = reduced.second_slopes(robot, moving, q, box.slopes)
-        carried = static_gather(gradient, moving.follower_dofs) * second
-        for places in _ranks(moving):
-            diagonal = diagonal + static_gather(carried, places)
+        follower_part = static_gather(gradient, moving.follower_dofs) * second
+        for places in _dependents_by_rank(moving):
+            diagonal = diagonal + static_gather(follower_part, places)
     for j, axes in zip(moving.balls, box.axes, strict=True):
         start = robot.topology.joints[j].v_index
         first = moving.own.index(start)
-        press = jnp.where(box.upper[first] <= 0, jnp.maximum(-(gradient[start : start + 3] @ axes[:, 0]), 0), 0)
+        force = jnp.where(box.upper[first] <= 0, jnp.maximum(-(gradient[start : start + 3] @ axes[:, 0]), 0), 0)
         limit = robot.limit_upper[j]
-        open_ = (limit > 0) & jnp.isfinite(limit)
-        across = jnp.where(open_, 0.5 * press / jnp.tan(jnp.where(open_, limit, 1.0) / 2), 0)
+        limited = (limit > 0) & jnp.isfinite(limit)
+        curvature = jnp.where(limited, 0.5 * force / jnp.tan(jnp.where(limited, limit, 1.0) / 2), 0)
         place = jnp.arange(len(moving.own))
-        diagonal = diagonal + jnp.where((place == first + 1) | (place == first + 2), across, 0)
+        diagonal = diagonal + jnp.where((place == first + 1) | (place == first + 2), curvature, 0)
     if box.moves is not None:
         diagonal = jnp.where(box.moves, diagonal, 0)
     return jnp.diag(diagonal)
 
 
 def bounds_of(robot: Robot, moving: Coordinates) -> tuple[jax.Array, jax.Array]:
-    """Where the bounds of each coordinate are (n,): of a ball's first one, at its total angle."""
+    """Absolute bounds (n,) of the coordinates; those of a ball's first one are on its total angle."""
     lower, upper = tangent_bounds(robot)
     for j in moving.balls:
-        at = jnp.arange(robot.nv) == robot.topology.joints[j].v_index
-        upper = jnp.where(at, robot.limit_upper[j], upper)
+        mask = jnp.arange(robot.nv) == robot.topology.joints[j].v_index
+        upper = jnp.where(mask, robot.limit_upper[j], upper)
     return static_gather(lower, moving.own), static_gather(upper, moving.own)
 
 
-def _turn(moving: Coordinates, columns: jax.Array, axes: tuple[jax.Array, ...]) -> jax.Array:
+def _rotate(moving: Coordinates, columns: jax.Array, axes: tuple[jax.Array, ...]) -> jax.Array:
     if not axes:
         return columns
     parts, end = [], 0
@@ -154,7 +154,7 @@ def _turn(moving: Coordinates, columns: jax.Array, axes: tuple[jax.Array, ...]) 
 
 
 def coordinate_range(robot: Robot, moving: Coordinates) -> jax.Array:
-    """Width of the limits behind each coordinate (n,) [rad or m], infinite without limits."""
+    """Width of the joint limits of each coordinate (n,) [rad or m], infinite without limits."""
     lower, upper = tangent_bounds(robot)
     width = upper - lower
     for j in moving.balls:

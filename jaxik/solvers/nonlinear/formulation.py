@@ -1,4 +1,4 @@
-"""A problem at one configuration: what its tasks see there, stacked and weighted once."""
+"""Formulate a problem for one element, and stack and weight its tasks at a configuration."""
 
 import dataclasses
 import itertools
@@ -25,14 +25,14 @@ from jaxik.tasks.weights import pairs, row_weights, weighted_rows
 
 @pytree
 class Formulation:
-    """A problem of one element with what does not change while it is solved.
+    """A problem of one element with the constants of its solution.
 
     Attributes:
-      robot: with the problem's limits, of leaders drawn in so that their followers keep theirs.
-      constants: of the kinematics that the tasks look at.
-      moving: the degrees of freedom that they depend on, static.
+      robot: with the problem's limits, those of leaders tightened so that their followers keep theirs.
+      constants: of the kinematics that the tasks read.
+      moving: the reduced coordinates: degrees of freedom that the tasks depend on; static.
 
-    Behind the robot's own coordinates come those of `slack`, which tasks do not see.
+    The slacks come after the robot's own coordinates; tasks do not see them.
     """
 
     problem: Problem = leaf()
@@ -42,12 +42,12 @@ class Formulation:
 
     @property
     def slack(self) -> tuple[str, ...]:
-        """Names of the tasks whose residuals are what a coordinate behind the robot's own says, not zero."""
+        """Names of the tasks with a slack: their residuals are to equal it, not zero."""
         return one_sided(self.problem)
 
     @property
     def dof_mask(self) -> jax.Array | None:
-        """The problem's (n,), in which slacks move."""
+        """The problem's mask (n,), True for slacks."""
         mask = self.problem.dof_mask
         return mask if mask is None else jnp.concatenate([mask, jnp.ones(len(self.slack), bool)])
 
@@ -58,12 +58,12 @@ class Formulation:
 
 
 def hard_constraints(problem: Problem) -> Level:
-    """Names of what comes before all tasks."""
+    """Names of the hard constraints, which come before all tasks."""
     return tuple(name for name, task in problem.tasks.items() if isinstance(task, HardConstraint))
 
 
 def soft_tasks(problem: Problem) -> Level:
-    """Names of the tasks, of all priorities, that a problem was given."""
+    """Names of the tasks of all priorities, without hard constraints."""
     return tuple(name for name, task in problem.tasks.items() if not isinstance(task, HardConstraint))
 
 
@@ -83,7 +83,7 @@ def formulation(problem: Problem) -> Formulation:
 
 
 def _used(problem: Problem, constants: Segments) -> set[int]:
-    """The degrees of freedom that some task depends on: those it reads, and those that move what it looks at."""
+    """Degrees of freedom that a task depends on: those that it reads, and those that move its frames and subtrees."""
     robot = problem.robot
     used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
 
@@ -96,14 +96,14 @@ def _used(problem: Problem, constants: Segments) -> set[int]:
 
 
 def retract(prepared: Formulation, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:
-    """The configuration (nq,) that a displacement of the box's coordinates leads to, inside the limits."""
+    """Retract a displacement of the box coordinates: the configuration (nq,), inside the limits."""
     robot, moving = prepared.robot, prepared.moving
     tangent = from_box(moving, limits, displacement)
     return apply_couplings_clipped(robot, moving, snap_to_limits(robot, q, integrate(robot.topology, q, tangent)))
 
 
 def project_start(prepared: Formulation, q: jax.Array) -> jax.Array:
-    """A configuration (nq,) moved inside the limits, joints that a coupling drives to where it has them; its slacks."""
+    """Project a start (nq,) onto limits and couplings, and append its slacks."""
     slacks = jnp.zeros(len(prepared.slack), q.dtype)
     q = apply_couplings_clipped(prepared.robot, prepared.moving, clamp(prepared.robot, jnp.concatenate([q, slacks])))
     if not prepared.slack:
@@ -129,7 +129,7 @@ def evaluate(prepared: Formulation, q: jax.Array) -> Kinematics:
 
 
 def _own(prepared: Formulation, kin: Kinematics) -> Kinematics:
-    """What tasks see: the configuration without slacks."""
+    """The kinematics that tasks see: the configuration without slacks."""
     return dataclasses.replace(kin, q=kin.q[: prepared.problem.robot.nq]) if prepared.slack else kin
 
 
@@ -157,7 +157,7 @@ def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
 
 
 def _minus_slack(prepared: Formulation, sizes: dict[Level, int], dtype: Any) -> jax.Array:
-    """How the weighted rows of groups, with so many rows each, change with the slacks (m, k)."""
+    """Jacobian (m, k) of the weighted rows of groups by the slacks; `sizes` are their numbers of rows."""
     blocks = []
     for names, size in sizes.items():
         block = jnp.zeros((size, len(prepared.slack)), dtype)
@@ -182,30 +182,32 @@ def quadratic_model(prepared: Formulation, kin: Kinematics, found: Rows, level: 
     return QuadraticModel(found.residual @ found.jacobian, hessian)
 
 
-def curvature(prepared: Formulation, kin: Kinematics, level: Level, pull: jax.Array) -> jax.Array:
-    """Second derivative (nv, nv) of pull . residual along `integrate`, of a level's weighted residual (m,)."""
+def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: jax.Array) -> jax.Array:
+    """Second derivative (nv, nv) of cotangent . residual along `integrate`, of a level's weighted residual (m,)."""
     robot = prepared.problem.robot
     kin, slacks = _own(prepared, kin), len(prepared.slack)
     total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
 
-    def of_task(task: Task, kin: Kinematics, pull: jax.Array) -> jax.Array:
+    def of_task(task: Task, kin: Kinematics, cotangent: jax.Array) -> jax.Array:
         weights, structure = jax.tree.flatten(row_weights(task, task.residual(robot, kin)))
         ends = list(itertools.accumulate((w.size for w in weights), initial=0))
-        parts = [w * pull[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)]
+        parts = [
+            w * cotangent[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)
+        ]
         return second_derivative(task, robot, kin, jax.tree.unflatten(structure, parts))
 
     for group in _groups(prepared, level):
         first, count = group.tasks[0], len(group.tasks)
         residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
         size = sum(x.size for x in jax.tree.leaves(residual))
-        own = pull[start : start + count * size].reshape(count, size)
-        total = total + jnp.sum(vmap_group(of_task, group, kin, own), axis=0)
+        parts = cotangent[start : start + count * size].reshape(count, size)
+        total = total + jnp.sum(vmap_group(of_task, group, kin, parts), axis=0)
         start += count * size
     return jnp.pad(total, (0, slacks)) if slacks else total
 
 
 def met(prepared: Formulation, errors: dict[str, Any], level: Level) -> jax.Array:
-    """Whether every task of a level that has a tolerance meets it, given what each reports."""
+    """Whether every task of a level that has a tolerance meets it, given the reported errors."""
     tasks = prepared.problem.tasks
     return jnp.all(jnp.stack([_met(tasks[n], row_weights(tasks[n], errors[n]), errors[n]) for n in level]))
 
@@ -225,7 +227,7 @@ def _met(task: Task, weights: Any, error: Any) -> jax.Array:
 
 
 def errors(prepared: Formulation, kin: Kinematics) -> dict[str, Any]:
-    """What each task reports at one evaluated configuration."""
+    """The error that each task reports at one evaluated configuration."""
     robot, tasks = prepared.problem.robot, prepared.problem.tasks
     kin = _own(prepared, kin)
     found = map_tasks(lambda task, kin: task.report(robot, kin), tasks, kin)
@@ -239,5 +241,5 @@ def distances(prepared: Formulation, kin: Kinematics) -> jax.Array:
 
 
 def has_tolerances(problem: Problem, level: Level) -> bool:
-    """Whether every task of a level has a tolerance, so that it ends when they are met."""
+    """Whether every task of a level has a tolerance, so that the level ends when all are met."""
     return all(problem.tasks[name].tolerances() is not None for name in level)

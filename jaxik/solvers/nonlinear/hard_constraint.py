@@ -1,4 +1,4 @@
-"""A task as a constraint of `solve`: what it wants comes before all tasks."""
+"""A task as a constraint of `solve`, which comes before all tasks."""
 
 from typing import Any
 
@@ -12,17 +12,17 @@ from jaxik.problem.problem import Problem, constraints_of, limits_of, unique_nam
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
-# While tasks and constraints are first approached together, weights of tasks are about 1, and constraints matter more.
+# Weight of constraints while tasks, whose weights are about 1, and constraints are first approached together.
 WEIGHT = 10.0
 
 
 @pytree
 class HardConstraint(Task):
-    """A task whose rows are held where their cost is not zero.
+    """A task whose rows with a cost are constraints.
 
     Attributes:
-      task: what is held.
-      tolerance: how far it may be off (), of each part of the residual.
+      task: the task.
+      tolerance: largest norm () of each part of the residual.
       one_sided: whether its residual () may be positive as well, as a distance may.
     """
 
@@ -64,7 +64,7 @@ class HardConstraint(Task):
         return self.task.weighted_hessian(robot, kin, multipliers)
 
     def report(self, robot: Robot, kin: Kinematics) -> Any:
-        """The residual itself: what is held is not the same as what the task reports."""
+        """The residual itself, which is constrained, rather than the error that the task reports."""
         return self.task.residual(robot, kin)
 
     def weights(self) -> Any:
@@ -75,7 +75,7 @@ class HardConstraint(Task):
 
 
 def with_hard_constraints(problem: Problem, tolerance: Any) -> Problem:
-    """The problem with its constraints, and the distances that its limits keep, as tasks before all others."""
+    """The problem with its constraints, and the distances of its limits, as tasks before all others."""
     held = {name: HardConstraint(task, tolerance) for name, task in constraints_of(problem, couplings=False).items()}
     kept = [task for limit in limits_of(problem) for task in limit.inequality_tasks()]
     away = unique_names("limits", {str(i): task for i, task in enumerate(kept)}, {**problem.tasks, **held})

@@ -1,8 +1,8 @@
-"""A configuration as a lower level sees it: all levels to second order, and what those above need of it.
+"""Evaluate a configuration for a lower level: all levels to second order, with the null space of those above.
 
-A level above is fulfilled, or as good as it gets: its gradient is zero, and stays so along the null space of its exact
-Hessian. The Hessian of the level below, along that space, is that of the Lagrangian: the levels above pull with the
-multipliers that balance its gradient (Absil, Mahony, Sepulchre: Optimization Algorithms on Matrix Manifolds, 2008,
+A level above is fulfilled or stationary: its gradient is zero, and stays zero along the null space of its exact
+Hessian. The Hessian of the level below, along that space, is that of its Lagrangian, with the multipliers of the levels
+above that balance its gradient (Absil, Mahony, Sepulchre: Optimization Algorithms on Matrix Manifolds, 2008,
 section 5.5).
 """
 
@@ -11,29 +11,30 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.linalg import largest
 from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
-from jaxik.solvers.nonlinear.formulation import Formulation, curvature, errors, evaluate, met, rows
+from jaxik.solvers.nonlinear.formulation import Formulation, Rows, curvature, errors, evaluate, met, rows
 from jaxik.solvers.nonlinear.nullspace_projector import (
-    Above,
+    HigherLevels,
     RowSpaces,
+    active_bounds,
     nullspace_projector,
-    pressed,
     restoration_step,
     row_spaces,
     solve_within,
 )
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held, step_scale
 
-# In float32 and float64: farther off than this, in units of step, the levels above are restored before anything else,
-# and one that stays farther from fulfilled is out of reach.
+# In float32 and float64, in units of step: if the levels above are farther off than this, they are restored before
+# anything else; a stationary one that is farther from fulfilled is unreachable.
 FAR = (1e-4, 1e-6)
-# A level whose gradient is below this share of what its residual could give is as good as it gets.
-STILL = 1e-3
-# A Jacobian whose squares are below this share of what the residual bends has vanished.
+# A level is stationary if its gradient is below this fraction of the largest that its residual could have.
+STATIONARY = 1e-3
+# A Jacobian has vanished if its squares are below this fraction of the curvature of the residual.
 VANISHED = 1e-3
-# Levels above are restored where no more than this share of what they are off is left.
-KEPT = 1e-3
+# The levels above are restored if no more than this fraction of their gradient is left.
+RESTORED = 1e-3
 
 
 class Point(NamedTuple):
@@ -41,20 +42,20 @@ class Point(NamedTuple):
 
     Attributes:
       q (nq,), errors, cost (): the configuration, what tasks report there, the cost of the level.
-      unit (): by which the level's derivatives are divided.
+      unit (): largest curvature of the level, by which its derivatives are divided.
       gradients (k + 1, n), hessians (k + 1, n, n): of the levels above and, last, of the level itself, whose Hessian is
-        the Lagrangian's.
-      gauss_newton (n, n): of the level.
-      lost (k,): which levels above are out of reach: stationary, but not fulfilled, here or where the steps began.
-      needs: what the levels above need of the coordinates that they leave where they are.
-      tight: the same, but for the coordinates that the level presses against their bound: where its steps begin. Held
-        by the first step that would cross it instead, a joint could stay at a bound that the level pulls it from.
-      restore (n,): the step that restores the levels above.
-      keeps (): whether it leaves the coordinates of `tight` where they are. Let go, they would come back from their
-        bound, by little each time that the level presses them against it.
-      reduced (n,): the level's gradient along what they leave free, once they are restored.
-      least (k,): what the levels above cost then, to second order, less what the third may be, and less what leaves
-        them fulfilled.
+        that of its Lagrangian.
+      gauss_newton (n, n): J'J of the level.
+      unreachable (k,): mask of levels above that are stationary but not fulfilled, here or where the steps began.
+      relaxed: row spaces of the levels above, with those bounds active that the levels above hold.
+      active_set: the same, with those bounds active as well that the level itself holds: where its steps begin. If the
+        first step that would cross a bound activated it instead, a joint could stay at one that the level releases.
+      restoration (n,): the step that restores the levels above.
+      keeps_active_set (): whether it leaves the coordinates of `active_set` where they are. Released, they would come
+        back from their bound, by little each time that the level moves them onto it.
+      reduced_gradient (n,): the level's gradient in the null space of the levels above, once these are restored.
+      predicted_costs (k,): lower estimates of the costs of the levels above then: to second order, less the most that
+        the third may be, and less a distance at which they count as fulfilled.
       met: whether the tasks of the levels above meet their tolerances.
     """
 
@@ -65,36 +66,36 @@ class Point(NamedTuple):
     gradients: jax.Array
     hessians: jax.Array
     gauss_newton: jax.Array
-    lost: jax.Array
-    needs: RowSpaces
-    tight: RowSpaces
-    restore: jax.Array
-    keeps: jax.Array
-    reduced: jax.Array
-    least: jax.Array
+    unreachable: jax.Array
+    relaxed: RowSpaces
+    active_set: RowSpaces
+    restoration: jax.Array
+    keeps_active_set: jax.Array
+    reduced_gradient: jax.Array
+    predicted_costs: jax.Array
     met: jax.Array
 
     @property
-    def above(self) -> Above:
-        return Above(self.gradients[:-1], self.hessians[:-1], self.lost)
+    def above(self) -> HigherLevels:
+        return HigherLevels(self.gradients[:-1], self.hessians[:-1], self.unreachable)
 
     @property
     def merit(self) -> jax.Array:
-        """The level's cost where the levels above are restored, to first order."""
-        return self.cost + self.unit * jnp.sum(self.gradients[-1] * self.restore)
+        """The level's cost once the levels above are restored, to first order."""
+        return self.cost + self.unit * jnp.sum(self.gradients[-1] * self.restoration)
 
     @property
-    def slope(self) -> jax.Array:
-        return jnp.sqrt(jnp.sum(self.reduced * self.reduced))
+    def reduced_gradient_norm(self) -> jax.Array:
+        return jnp.sqrt(jnp.sum(self.reduced_gradient * self.reduced_gradient))
 
     @property
-    def off(self) -> jax.Array:
+    def restoration_size(self) -> jax.Array:
         """Largest entry of the step that restores the levels above."""
-        return jnp.max(jnp.abs(self.restore))
+        return jnp.max(jnp.abs(self.restoration))
 
 
 def empty_point(q: jax.Array, errors: Any, size: int, level: int) -> Point:
-    """A configuration (nq,) of so many coordinates, not yet evaluated: its cost is infinite, the rest means nothing."""
+    """A configuration (nq,) of `size` coordinates, not yet evaluated: its cost is infinite, the rest meaningless."""
     dtype = q.dtype
     zero, no = jnp.zeros((), dtype), jnp.zeros((), bool)
     spaces = jnp.zeros((level, size, size), dtype)
@@ -107,126 +108,168 @@ def empty_point(q: jax.Array, errors: Any, size: int, level: int) -> Point:
         gradients=jnp.zeros((level + 1, size), dtype),
         hessians=jnp.zeros((level + 1, size, size), dtype),
         gauss_newton=jnp.zeros((size, size), dtype),
-        lost=jnp.zeros(level, bool),
-        needs=nothing,
-        tight=nothing,
-        restore=jnp.zeros(size, dtype),
-        keeps=no,
-        reduced=jnp.zeros(size, dtype),
-        least=jnp.zeros(level, dtype),
+        unreachable=jnp.zeros(level, bool),
+        relaxed=nothing,
+        active_set=nothing,
+        restoration=jnp.zeros(size, dtype),
+        keeps_active_set=no,
+        reduced_gradient=jnp.zeros(size, dtype),
+        predicted_costs=jnp.zeros(level, dtype),
         met=no,
     )
 
 
-def evaluate_point(prepared: Formulation, q: jax.Array, level: int, lost: jax.Array) -> Point:
-    """A configuration (nq,), evaluated for `level`; of the levels above, `lost` (k,) are known to be out of reach."""
-    kin, scale, moving = evaluate(prepared, q), step_scale(prepared), prepared.moving
+class _Expansion(NamedTuple):
+    """All levels down to one at a configuration, an entry each; of the Jacobians in box coordinates and units of step.
+
+    Attributes:
+      kin, q (nq,), limits, scale (n,): the configuration, its box, and the units of step.
+      models: residual (m,) and Jacobian (m, nv); `jacobians` (m, n).
+      units (): largest curvature of each level.
+    """
+
+    prepared: Formulation
+    kin: Kinematics
+    q: jax.Array
+    limits: Box
+    scale: jax.Array
+    models: list[Rows]
+    jacobians: list[jax.Array]
+    units: list[jax.Array]
+
+    def residual_hessian(self, level: int, cotangent: jax.Array) -> jax.Array:
+        """Second derivative (n, n) of cotangent . residual of a level, for straight coordinates."""
+        matrix = curvature(self.prepared, self.kin, self.prepared.levels[level], cotangent)
+        moving = self.prepared.moving
+        return self.scale[:, None] * to_box(moving, self.limits, to_box(moving, self.limits, matrix).T) * self.scale
+
+    def coordinate_curvature(self, gradient: jax.Array) -> jax.Array:
+        """Second derivative (n, n) of a cost with gradient (nv,) due to the curvature of the coordinates."""
+        robot, moving = self.prepared.robot, self.prepared.moving
+        return self.scale[:, None] * box_curvature(robot, moving, self.q, self.limits, gradient) * self.scale
+
+    def lagrangian(
+        self, above: HigherLevels, spaces: RowSpaces | None, level: int, gradient: jax.Array, hessian: jax.Array
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Gradient (n,) and Hessian (n, n) of the Lagrangian of a level, from those of its cost.
+
+        And by how much () its cost would rise, to first order, were the levels above it fulfilled.
+        """
+        model = self.models[level]
+        total, rise = model.residual @ model.jacobian / self.units[level], jnp.zeros((), self.q.dtype)
+        for k in reversed(range(level)):
+            assert spaces is not None
+            multiplier = -solve_within(spaces, k, gradient)
+            gradient = gradient + above.hessians[k] @ multiplier
+            cotangent = self.jacobians[k] @ multiplier / self.units[k]
+            # Of an unreachable level that is one of three parts of its third derivatives, and worse than nothing: where
+            # the others cancel it, as for a wrist that the level does not need, steps went a tenth of the way.
+            hessian = hessian + jnp.where(above.unreachable[k], 0, self.residual_hessian(k, cotangent))
+            total = total + cotangent @ self.models[k].jacobian
+            rise = rise + jnp.where(above.unreachable[k], 0, cotangent @ self.models[k].residual)
+        # At a limit coordinates curve in proportion to the force of all levels together.
+        return gradient, hessian + self.coordinate_curvature(total), rise
+
+
+def evaluate_point(prepared: Formulation, q: jax.Array, level: int, unreachable: jax.Array) -> Point:
+    """Evaluate a configuration (nq,) for a level; `unreachable` (k,) are levels above that are known to be so."""
+    kin, scale = evaluate(prepared, q), step_scale(prepared)
     limits, names = limits_at(prepared, q), prepared.levels
-
-    def curved(j: int, pull: jax.Array) -> jax.Array:
-        """Second derivative of pull . residual, of level j, for a constant pull, along coordinates that do not bend."""
-        matrix = curvature(prepared, kin, names[j], pull)
-        return scale[:, None] * to_box(moving, limits, to_box(moving, limits, matrix).T) * scale
-
-    def bent(gradient: jax.Array) -> jax.Array:
-        return scale[:, None] * box_curvature(prepared.robot, moving, q, limits, gradient) * scale
-
     models = [rows(prepared, kin, names[j]) for j in range(level + 1)]
-    jacobians = [to_box(moving, limits, model.jacobian) * scale for model in models]
-    squares, curves = [j.T @ j for j in jacobians], [curved(j, model.residual) for j, model in enumerate(models)]
+    jacobians = [to_box(prepared.moving, limits, model.jacobian) * scale for model in models]
+    expansion = _Expansion(prepared, kin, q, limits, scale, models, jacobians, [])
+    squares = [j.T @ j for j in jacobians]
+    curves = [expansion.residual_hessian(j, model.residual) for j, model in enumerate(models)]
     units = [unit_of(square, curve) for square, curve in zip(squares, curves, strict=True)]
+    expansion = expansion._replace(units=units)
     gradients = [model.residual @ j / unit for model, j, unit in zip(models, jacobians, units, strict=True)]
     squares, curves = ([x / unit for x, unit in zip(xs, units, strict=True)] for xs in (squares, curves))
-    above, leans = Above([], [], []), list[jax.Array]()
-
-    def balanced(needs: RowSpaces | None, j: int, pulled: jax.Array, hessian: jax.Array) -> tuple[jax.Array, ...]:
-        """Gradient and Hessian of level j, and of the levels above it that pull so that they balance it.
-
-        And how much it would cost more were these fulfilled, to first order.
-        """
-        total, lean = models[j].residual @ models[j].jacobian / units[j], jnp.zeros((), q.dtype)
-        for k in reversed(range(j)):
-            assert needs is not None
-            balance = -solve_within(needs, k, pulled)
-            pulled = pulled + above.hessians[k] @ balance
-            pull = jacobians[k] @ balance / units[k]
-            # Of a level out of reach that is one of three parts of its third derivatives, and worse than nothing: where
-            # the others cancel it, as a wrist that the level does not need, steps went a tenth of the way.
-            hessian = hessian + jnp.where(above.lost[k], 0, curved(k, pull))
-            total = total + pull @ models[k].jacobian
-            lean = lean + jnp.where(above.lost[k], 0, pull @ models[k].residual)
-        # A limit bends coordinates as far as all levels together press against it.
-        return pulled, hessian + bent(total), lean
-
-    for j, (model, unit) in enumerate(zip(models[:-1], units[:-1], strict=True)):
-        needs = _pressing(above, limits, gradients[j]) if j else None
-        pulled, hessian, lean = balanced(needs, j, gradients[j], squares[j] + curves[j])
-        leans.append(lean)
-        still, weight = is_stationary(model.residual, pulled, unit, limits)
-        above.lost.append(lost[j] | (still & (weight > threshold(q.dtype))))
-        # In float32 rounding would lead far over what hardly curves. In float64 solutions would be off by 1e-8.
-        rounding = 0 if q.dtype == jnp.float64 else jnp.finfo(q.dtype).eps * weight
-        blurred = above.lost[j] & (jnp.abs(pulled) <= rounding)
-        above.gradients.append(jnp.where(blurred, 0, pulled))
-        # What is left of a residual that can reach zero would bend directions that the level leaves free.
-        above.hessians.append(jnp.where(still | lost[j], hessian, squares[j]))
+    above, rises = _higher_levels(expansion, gradients, squares, curves, unreachable)
 
     hessian = squares[-1] + curves[-1]
-    needs, tight, restore, keeps = _restoring(above, limits, gradients[-1], hessian)
-    pulled, hessian, _ = balanced(tight, level, gradients[-1] + hessian @ restore, hessian)
-    reduced = nullspace_projector(tight) @ pulled
-    found, heights = errors(prepared, kin), jnp.stack(units[:-1])
+    relaxed, active_set, restoration, keeps_active_set = _restoration(above, limits, gradients[-1], hessian)
+    gradient, hessian, _ = expansion.lagrangian(
+        above, active_set, level, gradients[-1] + hessian @ restoration, hessian
+    )
+    reduced_gradient = nullspace_projector(active_set) @ gradient
+    reported, heights = errors(prepared, kin), jnp.stack(units[:-1])
     costs = jnp.stack([0.5 * model.residual @ model.residual for model in models])
-    restored = costs[:-1] + heights * (jnp.stack(leans) + 0.5 * jnp.stack(above.gradients) @ restore)
+    restored = costs[:-1] + heights * (jnp.stack(rises) + 0.5 * jnp.stack(above.gradients) @ restoration)
     return Point(
         q=q,
-        errors=found,
+        errors=reported,
         cost=costs[-1],
         unit=units[-1],
         gradients=jnp.stack([*above.gradients, gradients[-1]]),
         hessians=jnp.stack([*above.hessians, hessian]),
         gauss_newton=squares[-1],
-        lost=jnp.stack(above.lost),
-        needs=needs,
-        tight=tight,
-        restore=restore,
-        keeps=keeps,
-        reduced=jnp.where(not_held(limits, reduced), reduced, 0),
-        least=restored - heights * (jnp.max(jnp.abs(restore)) ** 3 + 0.5 * threshold(q.dtype) ** 2),
-        met=jnp.all(jnp.stack([met(prepared, found, names[j]) for j in range(level)])),
+        unreachable=jnp.stack(above.unreachable),
+        relaxed=relaxed,
+        active_set=active_set,
+        restoration=restoration,
+        keeps_active_set=keeps_active_set,
+        reduced_gradient=jnp.where(not_held(limits, reduced_gradient), reduced_gradient, 0),
+        predicted_costs=restored - heights * (jnp.max(jnp.abs(restoration)) ** 3 + 0.5 * threshold(q.dtype) ** 2),
+        met=jnp.all(jnp.stack([met(prepared, reported, names[j]) for j in range(level)])),
     )
 
 
-def _pressing(above: Above, limits: Box, gradient: jax.Array) -> RowSpaces:
-    """What levels above need of the coordinates that neither they nor a gradient below them press against a bound."""
-    needs = row_spaces(above, ~pressed(limits, above))
-    return row_spaces(above, needs.free & not_held(limits, nullspace_projector(needs) @ gradient))
+def _higher_levels(
+    expansion: _Expansion,
+    gradients: list[jax.Array],
+    squares: list[jax.Array],
+    curves: list[jax.Array],
+    unreachable: jax.Array,
+) -> tuple[HigherLevels, list[jax.Array]]:
+    """The levels above the last one, and the rise of each one's cost, as `_Expansion.lagrangian` has it."""
+    above, rises, dtype = HigherLevels([], [], []), list[jax.Array](), expansion.q.dtype
+    for j, (model, unit) in enumerate(zip(expansion.models[:-1], expansion.units[:-1], strict=True)):
+        spaces = _active_row_spaces(above, expansion.limits, gradients[j]) if j else None
+        gradient, hessian, rise = expansion.lagrangian(above, spaces, j, gradients[j], squares[j] + curves[j])
+        rises.append(rise)
+        stationary, distance = is_stationary(model.residual, gradient, unit, expansion.limits)
+        above.unreachable.append(unreachable[j] | (stationary & (distance > threshold(dtype))))
+        # In float32 rounding would lead far along directions of little curvature. In float64 this would leave solutions
+        # off by 1e-8.
+        rounding = 0 if dtype == jnp.float64 else jnp.finfo(dtype).eps * distance
+        zero = above.unreachable[j] & (jnp.abs(gradient) <= rounding)
+        above.gradients.append(jnp.where(zero, 0, gradient))
+        # The remainder of a residual that can reach zero would add curvature in the null space of the level.
+        above.hessians.append(jnp.where(stationary | unreachable[j], hessian, squares[j]))
+    return above, rises
 
 
-def _restoring(
-    above: Above, limits: Box, gradient: jax.Array, hessian: jax.Array
+def _active_row_spaces(above: HigherLevels, limits: Box, gradient: jax.Array) -> RowSpaces:
+    """Row spaces of the levels above, with bounds active that they or a gradient (n,) below them hold."""
+    spaces = row_spaces(above, ~active_bounds(limits, above))
+    return row_spaces(above, spaces.free & not_held(limits, nullspace_projector(spaces) @ gradient))
+
+
+def _restoration(
+    above: HigherLevels, limits: Box, gradient: jax.Array, hessian: jax.Array
 ) -> tuple[RowSpaces, RowSpaces, jax.Array, jax.Array]:
-    """What a `Point` knows of its levels above: needs, tight, restore and keeps."""
-    needs = row_spaces(above, ~pressed(limits, above))
-    restore = restoration_step(needs, above)
-    # Coordinates that the level itself presses against a bound balance it there, and not the levels above.
-    pulled = gradient + hessian @ restore
-    tight = row_spaces(above, needs.free & not_held(limits, nullspace_projector(needs) @ pulled))
-    kept = restoration_step(tight, above)
+    """Relaxed row spaces, active set, restoration and `keeps_active_set` of a `Point`."""
+    relaxed = row_spaces(above, ~active_bounds(limits, above))
+    restoration = restoration_step(relaxed, above)
+    # The multipliers of bounds that the level itself holds balance it there, not those of the levels above.
+    restored_gradient = gradient + hessian @ restoration
+    active_set = row_spaces(above, relaxed.free & not_held(limits, nullspace_projector(relaxed) @ restored_gradient))
+    constrained = restoration_step(active_set, above)
 
-    def left_over(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
-        """Whether a level is as good as stationary after the tight step, on the coordinates that are free."""
-        before, after = (jnp.max(jnp.abs(jnp.where(needs.free, g, 0))) for g in (gradient, gradient + hessian @ kept))
-        return after <= KEPT * before
+    def restored(gradient: jax.Array, hessian: jax.Array) -> jax.Array:
+        """Whether the constrained step makes a level stationary in the coordinates that are free."""
+        after = gradient + hessian @ constrained
+        before, after = (jnp.max(jnp.abs(jnp.where(relaxed.free, g, 0))) for g in (gradient, after))
+        return after <= RESTORED * before
 
-    keeps = jnp.all(jnp.stack([left_over(*level) for level in zip(above.gradients, above.hessians, strict=True)]))
-    return needs, tight, jnp.where(keeps, kept, restore), keeps
+    keeps = jnp.all(jnp.stack([restored(*level) for level in zip(above.gradients, above.hessians, strict=True)]))
+    return relaxed, active_set, jnp.where(keeps, constrained, restoration), keeps
 
 
 def unit_of(square: jax.Array, curve: jax.Array) -> jax.Array:
-    """A level's largest curvature (), of J'J (n, n), or where J vanishes of what its residual adds (n, n).
+    """Largest curvature () of a level: of J'J (n, n), or where J vanishes, of the curvature of its residual (n, n).
 
-    Of a position along one axis, out of reach, J is zero where the arm is stretched along that.
+    J is zero, for example, of an unreachable position along one axis along which the arm is stretched.
     """
     return largest(jnp.maximum(jnp.diagonal(square), VANISHED * jnp.abs(jnp.diagonal(curve))))
 
@@ -234,16 +277,16 @@ def unit_of(square: jax.Array, curve: jax.Array) -> jax.Array:
 def is_stationary(
     residual: jax.Array, gradient: jax.Array, unit: jax.Array, limits: Box
 ) -> tuple[jax.Array, jax.Array]:
-    """Whether a level is as good as it gets, and how far from fulfilled (), in units of step.
+    """Whether a level is stationary (), and its distance () from fulfilled, in units of step.
 
     Args:
       residual (m,), gradient (n,): of the level, the latter divided by `unit` (), its largest curvature.
     """
-    pull = jnp.where(not_held(limits, gradient), gradient, 0)
-    weight = jnp.sqrt(jnp.sum(residual**2) / unit)
-    return jnp.max(jnp.abs(pull)) <= STILL * weight, weight
+    free_gradient = jnp.where(not_held(limits, gradient), gradient, 0)
+    distance = jnp.sqrt(jnp.sum(residual**2) / unit)
+    return jnp.max(jnp.abs(free_gradient)) <= STATIONARY * distance, distance
 
 
 def threshold(dtype: Any) -> float:
-    """Of `FAR`, what floats of this type can tell."""
+    """The entry of `FAR` for a dtype."""
     return FAR[dtype == jnp.float64]

@@ -1,4 +1,4 @@
-"""By what steps are measured: joint ranges, limits, and rounding."""
+"""Units of steps: joint ranges, limits, and rounding."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxik.solvers.nonlinear.box import Box, box, coordinate_range
 from jaxik.solvers.nonlinear.formulation import Formulation
 
-# A predicted decrease below this many roundings of the cost cannot be seen in it.
+# A predicted decrease below this many roundings of the cost is lost in them.
 NOISE = 64
 
 
@@ -28,7 +28,7 @@ def step_scale(prepared: Formulation) -> jax.Array:
 
 
 def not_held(limits: Box, gradient: jax.Array) -> jax.Array:
-    """Coordinates that are not held at a bound by the gradient."""
+    """Mask (n,) of coordinates that the gradient does not hold at a bound."""
     return ~(((limits.lower >= 0) & (gradient > 0)) | ((limits.upper <= 0) & (gradient < 0)))
 
 

@@ -1,7 +1,7 @@
-"""Inequalities as equalities: distance - slack = 0, with a coordinate for the slack of each, which is never negative.
+"""Inequalities as equalities: distance - slack = 0, with one non-negative coordinate for each slack.
 
-A slack is a slide of nothing, with limits from zero up, behind the robot's own joints: so bounds, active sets, levels
-and everything else that a solver does with coordinates holds for inequalities without another word.
+A slack is a slide joint without a body, with limits from zero up, after the robot's own joints: bounds, active sets and
+levels then treat inequalities like all other coordinates.
 """
 
 import dataclasses

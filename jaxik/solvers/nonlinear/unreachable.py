@@ -1,10 +1,10 @@
-"""What a level out of reach adds to the Lagrangian of the last level.
+"""The terms that an unreachable level adds to the Lagrangian of the last level.
 
-It is not its residual that such a level keeps, but the gradient g of its own Lagrangian: g = J' r + the sum of A' a
-over the levels above it, whose residuals have Jacobians A and pull by a. The last level pulls at g with a multiplier m,
-so that what bends its own Lagrangian is a third derivative, along m. The pulls a are unknowns of that Lagrangian: that
-it is stationary in them is A m = 0, and as the configuration moves by dx, g = 0 asks for A' da = -(dg + H dx). Where
-both are put in, what is left of them is the two products in `unreachable_terms`, and those in `Stretch.answered`.
+Such a level does not keep its residual but the gradient g of its own Lagrangian: g = J' r + the sum of A' a over the
+levels above it, which have the Jacobians A and the cotangents a. The last level has a multiplier m for g, so that the
+Hessian of its own Lagrangian has a third derivative, along m. The cotangents a are unknowns of that Lagrangian: it is
+stationary in them where A m = 0, and as the configuration moves by dx, g = 0 requires A' da = -(dg + H dx). Eliminating
+both leaves the two products in `unreachable_terms`, and those in `UnreachableTerms.with_cotangent_changes`.
 """
 
 from collections.abc import Sequence
@@ -13,95 +13,121 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.solvers.nonlinear.lagrangian import VISIBLE, Levels, Place, along, balance, bend, pressed
+from jaxik.solvers.nonlinear.lagrangian import (
+    VISIBLE,
+    Levels,
+    LevelsAt,
+    active_bounds,
+    balance,
+    derivative_along,
+    lagrangian_hessian,
+)
 
 
 class UnreachableTerms(NamedTuple):
-    """The highest level out of reach, of p above the last, and what it adds; zeros where there is none.
+    """The highest unreachable level, of p above the last, and its terms; zeros where there is none.
 
     Attributes:
-      chosen (p,): which level it is: ones and zeros.
-      multiplier (n,): by which the last level pulls at its gradient.
+      chosen (p,): one-hot index of the level.
+      multiplier (n,): that of the last level for its gradient.
       hessian (n, n): of its Lagrangian.
-      pulls (m,): of the levels above it, an entry each but for the last, here and below.
-      answers (m, n): how they change with its gradient.
-      turns (m, n): how the Jacobians of these levels change along the multiplier.
+      cotangents (m,): of the levels above it, an entry each, without the last one; so are the next two.
+      cotangent_jacobians (m, n): derivatives of the cotangents by its gradient.
+      jacobian_changes (m, n): derivatives of these levels' Jacobians along the multiplier.
     """
 
     chosen: jax.Array
     multiplier: jax.Array
     hessian: jax.Array
-    pulls: tuple[jax.Array, ...]
-    answers: tuple[jax.Array, ...]
-    turns: tuple[jax.Array, ...]
+    cotangents: tuple[jax.Array, ...]
+    cotangent_jacobians: tuple[jax.Array, ...]
+    jacobian_changes: tuple[jax.Array, ...]
 
-    def gradient(self, place: Place) -> jax.Array:
-        """Of its Lagrangian (n,), for constant pulls."""
-        pulls = _pulls(self.chosen, self.pulls, place)
-        return sum((pull @ J for pull, J in zip(pulls, place.boxed, strict=False)), jnp.zeros_like(self.multiplier))
+    def gradient(self, point: LevelsAt) -> jax.Array:
+        """The gradient (n,) of its Lagrangian, for constant cotangents."""
+        cotangents = _cotangents(self.chosen, self.cotangents, point)
+        terms = (cotangent @ J for cotangent, J in zip(cotangents, point.boxed, strict=False))
+        return sum(terms, jnp.zeros_like(self.multiplier))
 
-    def pulled(self, place: Place, gradients: Sequence[jax.Array]) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
-        """The levels' gradients, where this one pulls with its gradient; and A m of the levels above it."""
-        own, none = self.gradient(place), jnp.zeros_like(self.multiplier)
-        above = [jnp.where(c == 1, own, gradient) for c, gradient in zip(self.chosen, gradients, strict=False)]
-        pull = jax.lax.cond(
-            jnp.any(self.chosen == 1), lambda: along(place, self.multiplier, self.gradient), lambda: none
+    def constrained_gradients(
+        self, point: LevelsAt, gradients: Sequence[jax.Array]
+    ) -> tuple[list[jax.Array], tuple[jax.Array, ...]]:
+        """The levels' gradients where this level keeps its gradient, and A m (m,) of the levels above it."""
+        local, none = self.gradient(point), jnp.zeros_like(self.multiplier)
+        above = [jnp.where(c == 1, local, gradient) for c, gradient in zip(self.chosen, gradients, strict=False)]
+        third = jax.lax.cond(
+            jnp.any(self.chosen == 1), lambda: derivative_along(point, self.multiplier, self.gradient), lambda: none
         )
-        return [*above, gradients[-1] + pull], tuple(J @ self.multiplier for J in place.boxed[: len(self.turns)])
+        products = tuple(J @ self.multiplier for J in point.boxed[: len(self.jacobian_changes)])
+        return [*above, gradients[-1] + third], products
 
-    def answered(self, gradients: Sequence[jax.Array], asked: Sequence[jax.Array]) -> list[jax.Array]:
-        """Changes of the levels' gradients, with what changes of the pulls do; from those of what `pulled` returns."""
+    def with_cotangent_changes(self, gradients: Sequence[jax.Array], products: Sequence[jax.Array]) -> list[jax.Array]:
+        """Changes of the levels' gradients with those of the cotangents, from changes of `constrained_gradients`."""
         *above, last = gradients
-        own = _of_chosen(self.chosen, above)
-        for answer, turn, change in zip(self.answers, self.turns, asked, strict=True):
-            last = last + (change @ answer) @ self.hessian + (answer @ own) @ turn
+        local = _of_chosen(self.chosen, above)
+        for by_gradient, of_jacobian, change in zip(
+            self.cotangent_jacobians, self.jacobian_changes, products, strict=True
+        ):
+            last = last + (change @ by_gradient) @ self.hessian + (by_gradient @ local) @ of_jacobian
         return [*above, last]
 
 
 def unreachable_terms(
-    place: Place, above: Levels, inverses: Sequence[jax.Array], multipliers: Sequence[jax.Array]
+    point: LevelsAt, above: Levels, inverses: Sequence[jax.Array], multipliers: Sequence[jax.Array]
 ) -> tuple[UnreachableTerms, jax.Array]:
-    """The level out of reach, and what it bends (n, n); the multipliers (n,) are those that balance the last level."""
-    lost = jnp.stack(above.lost)
-    chosen = (lost & (jnp.cumsum(lost) == 1)).astype(place.kin.q.dtype)
-    higher = range(len(lost) - 1)
-    pulls = tuple(
-        sum((chosen[j] * above.pulls[j][k] for j in range(k + 1, len(lost))), jnp.zeros_like(place.models[k].residual))
+    """The terms of the highest unreachable level, and what they add to the Hessian of the last level (n, n).
+
+    Args:
+      inverses (n, n): of the Hessians of the levels above the last, in their null spaces.
+      multipliers (n,): of these levels, which balance the last one.
+    """
+    unreachable = jnp.stack(above.unreachable)
+    chosen = (unreachable & (jnp.cumsum(unreachable) == 1)).astype(point.kin.q.dtype)
+    higher = range(len(unreachable) - 1)
+    cotangents = tuple(
+        sum(
+            (chosen[j] * above.cotangents[j][k] for j in range(k + 1, len(unreachable))),
+            jnp.zeros_like(point.models[k].residual),
+        )
         for k in higher
     )
     hessian, multiplier = _of_chosen(chosen, above.hessians), _of_chosen(chosen, multipliers)
-    answering = [jnp.any(chosen[k + 1 :] == 1) * inverses[k] for k in higher]
-    by, _ = balance(jnp.eye(hessian.shape[0], dtype=hessian.dtype), above.hessians[:-1], answering)
-    answers = tuple(J @ m for J, m in zip(place.boxed[: len(higher)], by, strict=True))
+    higher_inverses = [jnp.any(chosen[k + 1 :] == 1) * inverses[k] for k in higher]
+    by_gradient, _ = balance(jnp.eye(hessian.shape[0], dtype=hessian.dtype), above.hessians[:-1], higher_inverses)
+    cotangent_jacobians = tuple(J @ m for J, m in zip(point.boxed[: len(higher)], by_gradient, strict=True))
 
-    def turning(at: Place) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    def hessian_and_jacobians(at: LevelsAt) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         square = sum(c * (J.T @ J) for c, J in zip(chosen, at.boxed, strict=False))
-        return square + bend(at, _pulls(chosen, pulls, at)), tuple(at.boxed[: len(higher)])
+        return square + lagrangian_hessian(at, _cotangents(chosen, cotangents, at)), tuple(at.boxed[: len(higher)])
 
-    nothing = jnp.zeros_like(hessian), tuple(jnp.zeros_like(J) for J in place.boxed[: len(higher)])
-    third, turns = jax.lax.cond(jnp.any(lost), lambda: along(place, multiplier, turning), lambda: nothing)
-    mixed = sum(
-        (turn.T @ answer @ hessian for turn, answer in zip(turns, answers, strict=True)), jnp.zeros_like(hessian)
+    zeros = jnp.zeros_like(hessian), tuple(jnp.zeros_like(J) for J in point.boxed[: len(higher)])
+    third, jacobian_changes = jax.lax.cond(
+        jnp.any(unreachable), lambda: derivative_along(point, multiplier, hessian_and_jacobians), lambda: zeros
     )
-    return UnreachableTerms(chosen, multiplier, hessian, pulls, answers, turns), third + mixed + mixed.T
+    mixed = sum(
+        (change.T @ by @ hessian for change, by in zip(jacobian_changes, cotangent_jacobians, strict=True)),
+        jnp.zeros_like(hessian),
+    )
+    terms = UnreachableTerms(chosen, multiplier, hessian, cotangents, cotangent_jacobians, jacobian_changes)
+    return terms, third + mixed + mixed.T
 
 
 def _of_chosen(chosen: jax.Array, entries: Sequence[jax.Array]) -> jax.Array:
-    """The entry of the level out of reach, zeros where there is none."""
+    """The entry of the unreachable level, zeros where there is none."""
     return sum((c * x for c, x in zip(chosen, entries, strict=True)), jnp.zeros_like(entries[0]))
 
 
-def _pulls(chosen: jax.Array, pulls: Sequence[jax.Array], place: Place) -> list[jax.Array]:
-    """By what each residual of the levels above the last pulls, in the Lagrangian of the one out of reach."""
-    own = [c * model.residual for c, model in zip(chosen, place.models, strict=False)]
-    return [*(r + pull for r, pull in zip(own, pulls, strict=False)), own[-1]]
+def _cotangents(chosen: jax.Array, cotangents: Sequence[jax.Array], point: LevelsAt) -> list[jax.Array]:
+    """Cotangents of the residuals of the levels above the last, in the Lagrangian of the unreachable one."""
+    residuals = [c * model.residual for c, model in zip(chosen, point.models, strict=False)]
+    return [*(r + cotangent for r, cotangent in zip(residuals, cotangents, strict=False)), residuals[-1]]
 
 
-def left_out(place: Place, above: Levels, stretch: UnreachableTerms) -> jax.Array:
-    """Whether something is out of reach whose derivatives are left out: a second level, or a ball at its limit."""
-    prepared = place.prepared
-    at_limit = pressed(place, _of_chosen(stretch.chosen, above.gradients), stretch.hessian, VISIBLE)
+def has_neglected_terms(point: LevelsAt, above: Levels, terms: UnreachableTerms) -> jax.Array:
+    """Whether derivatives neglect a term (): of a second unreachable level, or of a ball at its limit."""
+    prepared = point.prepared
+    at_limit = active_bounds(point, _of_chosen(terms.chosen, above.gradients), terms.hessian, VISIBLE)
     balls = [prepared.moving.own.index(prepared.robot.topology.joints[j].v_index) for j in prepared.moving.balls]
     limited = jnp.any(jnp.asarray([at_limit[i] for i in balls], bool))
-    lost = jnp.sum(jnp.stack(above.lost))
-    return (lost > 1) | ((lost > 0) & limited)
+    count = jnp.sum(jnp.stack(above.unreachable))
+    return (count > 1) | ((count > 0) & limited)

@@ -1,4 +1,4 @@
-"""Solving many elements in calls of one size, so that one compilation serves them all."""
+"""Solve many elements in calls of one batch size, so that one compilation serves all calls."""
 
 import dataclasses
 import time
@@ -18,12 +18,12 @@ from jaxik.solvers.search.search import search
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What was solved, and how long it took.
+    """The solution of a job, and its times.
 
     Attributes:
       solution: leaves are numpy arrays (n, ...), of the first n elements where it was interrupted.
       compile_seconds, run_seconds: of wall time.
-      interrupted: whether a person ended it.
+      interrupted: whether Ctrl-C ended it.
     """
 
     solution: Solution
@@ -32,11 +32,11 @@ class Outcome:
     interrupted: bool
 
 
-def solve_in_chunks(job: Job, size: int, compiled: Callable[[], None], advance: Callable[[int], None]) -> Outcome:
+def solve_in_batches(job: Job, size: int, compiled: Callable[[], None], advance: Callable[[int], None]) -> Outcome:
     """Solve all elements of a job.
 
     Args:
-      job: what is solved.
+      job: the problem, starts and options of all elements.
       size: elements in one call; the last call repeats its last element to be full.
       compiled: called once, when compilation is over.
       advance: called after each call, with the number of elements that it solved.
@@ -50,9 +50,9 @@ def solve_in_chunks(job: Job, size: int, compiled: Callable[[], None], advance: 
     interrupted = False
     try:
         for start in range(0, job.count, size):
-            found = jax.device_get(run(*job.part(_rows(job, start, size))))
+            result = jax.device_get(run(*job.part(_rows(job, start, size))))
             count = min(size, job.count - start)
-            parts.append(jax.tree.map(lambda x, count=count: x[:count], found))
+            parts.append(jax.tree.map(lambda x, count=count: x[:count], result))
             advance(count)
     except KeyboardInterrupt:
         if not parts:

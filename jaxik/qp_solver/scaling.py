@@ -1,4 +1,4 @@
-"""A quadratic program in scaled form: one list of constraints, bounds first, then rows, then equalities.
+"""Scale a quadratic program: one list of constraints, bounds first, then rows, then equalities.
 
 Every constraint k has a value s_k, which is x_k for a bound and `C x - d` for a row or equality; limits between which
 it stays; and a multiplier mu_k, positive at the upper limit, negative at the lower one. Stationarity and the definition
@@ -28,7 +28,7 @@ class ScaledQP(NamedTuple):
       lower, upper (N,): limits of the values; -inf and 0 for rows, 0 and 0 for equalities.
       variable_scale (n,): x over its scaled value.
       multiplier_scale (N,): multipliers over their scaled values.
-      bend (): the largest scaled curvature, about 1, or 0.
+      max_curvature (): the largest scaled curvature, about 1, or 0.
     """
 
     matrix: jax.Array
@@ -37,26 +37,26 @@ class ScaledQP(NamedTuple):
     upper: jax.Array
     variable_scale: jax.Array
     multiplier_scale: jax.Array
-    bend: jax.Array
+    max_curvature: jax.Array
 
     @property
     def variables(self) -> int:
-        """How many variables there are, n."""
+        """Number of variables, n."""
         return self.variable_scale.shape[0]
 
     @property
     def is_bound(self) -> jax.Array:
-        """Which constraints are bounds (N,)."""
+        """Mask (N,) of the constraints that are bounds."""
         return jnp.arange(self.vector.shape[0]) < self.variables
 
 
 def scaled_qp(program: Program) -> ScaledQP:
-    """The scaled form of a program all of whose entries, bounds apart, are finite."""
+    """Scale a program; all its entries are finite, except bounds."""
     size, dtype = program.c.shape[0], program.c.dtype
     rows, offsets = [], []
     count = 0
     if program.G is not None and program.h is not None:
-        # An infinite right-hand side is no row: one of zeros, which holds always.
+        # An infinite right-hand side means no row: a row of zeros, which always holds.
         exists = program.h < jnp.inf
         rows.append(jnp.where(exists[:, None], program.G, 0))
         offsets.append(jnp.where(exists, program.h, 1))
@@ -67,9 +67,9 @@ def scaled_qp(program: Program) -> ScaledQP:
         offsets.append(program.b)
         equalities = program.A.shape[0]
     flat = jnp.max(_diagonal(program.H)) <= 0
-    # Without curvature the objective has the size of its slope.
-    slope = jnp.max(jnp.abs(program.c))
-    objective = jnp.where(flat & (slope > 0), power_of_two(slope), 1)
+    # Without curvature the objective is scaled by its gradient.
+    gradient = jnp.max(jnp.abs(program.c))
+    objective = jnp.where(flat & (gradient > 0), power_of_two(gradient), 1)
     scale = units(program.H)
     hessian = scale[:, None] * program.H * scale / objective
     vector = [scale * program.c / objective]
@@ -101,14 +101,14 @@ def scaled_qp(program: Program) -> ScaledQP:
 
 
 def units(hessian: jax.Array) -> jax.Array:
-    """Units (n,) of variables in which their own curvatures are about 1: powers of two."""
+    """Units (n,) of variables in which the diagonal of H is about 1: powers of two."""
     diagonal = _diagonal(hessian)
     largest = jnp.max(diagonal)
-    # Curvatures that rounding makes, or nothing does, say nothing of a variable's size. A sum of squares is exact to
-    # rounding however small it is: diag(1e8, 1e-8) is one.
+    # Zero or rounding on the diagonal says nothing about the unit of a variable. The floor is low, as the diagonal is a
+    # sum of squares, exact to rounding however small it is, as in diag(1e8, 1e-8).
     floor = (64 * jnp.finfo(hessian.dtype).eps) ** 2 * largest
-    felt = jnp.where(diagonal > floor, diagonal, jnp.where(largest > 0, largest, 1))
-    return power_of_two(lax.rsqrt(felt))
+    curvatures = jnp.where(diagonal > floor, diagonal, jnp.where(largest > 0, largest, 1))
+    return power_of_two(lax.rsqrt(curvatures))
 
 
 def _diagonal(matrix: jax.Array) -> jax.Array:
@@ -117,5 +117,5 @@ def _diagonal(matrix: jax.Array) -> jax.Array:
 
 
 def power_of_two(x: jax.Array) -> jax.Array:
-    """The power of two that is near a positive number."""
+    """Round positive numbers to the nearest power of two."""
     return lax.reduce_precision(x, jnp.finfo(x.dtype).nexp, 0)
