@@ -4,6 +4,7 @@ import dataclasses
 import glob
 import json
 import os
+import re
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import cache
@@ -152,6 +153,49 @@ def test_a_saved_solve_knows_joints_and_units_of_its_tasks(tmp_path: Path) -> No
         assert [str(arrays["status_names"][s]) for s in arrays["status"]] == [
             jaxik.Status(int(s)).name for s in found.status
         ]
+
+
+def test_a_solution_saved_with_its_problem_holds_pairs_of_pose_and_configuration(tmp_path: Path) -> None:
+    robot = jaxik.load_robot("ur5e")
+    q = robot.sample(jax.random.key(0), (3,))
+    tip, pose = robot.frame("tcp"), robot.frame_pose(q, "tcp")
+    tasks = {"tip": jaxik.FrameTask(tip, pose), "rest": jaxik.PostureTask(robot.q_home, priority=1)}
+    tasks["still"] = jaxik.DampingTask(1.0)
+    problem = jaxik.Problem(robot, tasks, constraints={"com": jaxik.ComTask(jnp.zeros(3))})
+    zero, whole = jnp.zeros(3), jnp.zeros(3, jnp.int32)
+    solution = jaxik.Solution(q, whole, {"tip": zero}, whole, whole, zero, zero, topology=robot.topology)
+    weight = np.arange(3.0)
+    jaxik.save(tmp_path / "pairs.npz", solution, problem=problem, arrays={"weight": weight})
+    assert repr(jaxik.load(tmp_path / "pairs.npz")) == repr(solution)
+    with np.load(tmp_path / "pairs.npz") as found:
+        reached = robot.frame_pose(found["q"], "tcp")
+        np.testing.assert_array_equal(found["targets/tip/position"], reached.translation())
+        np.testing.assert_array_equal(found["targets/tip/quaternion"], reached.wxyz_xyz[:, :4])
+        np.testing.assert_array_equal(found["targets/rest/q"], np.tile(robot.q_home, (3, 1)))
+        assert found["targets/com/position"].shape == (3, 3) and "targets/still/target" not in found
+        np.testing.assert_array_equal(found["weight"], weight)
+        units = json.loads(str(found["units"]))
+        assert units["targets/tip/position"] == "m" and units["targets/rest/q"] == "see q_unit"
+
+
+def test_what_does_not_belong_beside_a_solution_is_refused(tmp_path: Path) -> None:
+    robot, other = jaxik.load_robot("pendulum"), jaxik.load_robot("double_pendulum")
+    zero, whole = jnp.zeros(2), jnp.zeros(2, jnp.int32)
+    solution = jaxik.Solution(jnp.zeros((2, 1)), whole, {"q": zero}, whole, whole, zero, zero, topology=robot.topology)
+
+    def posture(robot: jaxik.Robot, batch: tuple[int, ...] = ()) -> jaxik.Problem:
+        return jaxik.Problem(robot, {"rest": jaxik.PostureTask(jnp.zeros((*batch, robot.nq)))})
+
+    for thing, given, words in [
+        (solution, {"problem": posture(other)}, "is of double_pendulum, the solution of pendulum"),
+        (solution, {"problem": robot}, "problem is the jaxik.Problem that was solved, not Robot"),
+        (solution, {"problem": posture(robot, (3,))}, "the target of 'rest' has batch axes (3,), the solution (2,)"),
+        (solution, {"arrays": {"q": zero}}, "'q' is no name for an array"),
+        (robot, {"arrays": {"weight": zero}}, "beside a solution, not beside a robot"),
+    ]:
+        with pytest.raises(jaxik.JaxikError, match=re.escape(words)):
+            jaxik.save(tmp_path / "x.npz", thing, **given)
+    assert not (tmp_path / "x.npz").exists()
 
 
 def test_a_robot_file_names_and_measures_every_leaf(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Describe tasks for the summary and the output file: parts of their targets and errors, with units."""
+"""Describe tasks for the summary: a line each, and the parts of their errors, with units."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -21,40 +21,20 @@ from jaxik.tasks.rolling import RollingTask
 from jaxik.tasks.weights import row_weights
 
 
-class Part(NamedTuple):
-    """One part of a target: an array (*batch, *core), its core rank, its name, and its unit."""
-
-    name: str
-    value: np.ndarray
-    unit: str
-    rank: int = 1
-
-
 class Measure(NamedTuple):
-    """The parts of a type of task and its line in the summary.
+    """The error of a type of task and its line in the summary.
 
     Attributes:
       part: name of its error, if that has no named parts.
       describe: its line in the summary, from the task and "a target" or "8 targets".
-      target: splits its target into parts.
     """
 
     part: str
     describe: Callable[[Any, str], str]
-    target: Callable[[Any], list[Part]]
 
 
 def named(frame: Frame) -> str:
     return f"{frame.kind} {frame.name or frame.index}"
-
-
-def _pose(task: Any) -> list[Part]:
-    pose = np.asarray(task.target.wxyz_xyz)
-    return [Part("position", pose[..., 4:], "m"), Part("quaternion", pose[..., :4], "1")]
-
-
-def _as(name: str, unit: str, field: str = "target", rank: int = 1) -> Callable[[Any], list[Part]]:
-    return lambda task: [Part(name, np.asarray(getattr(task, field)), unit, rank)]
 
 
 def _wheel(task: Any, what: str) -> str:
@@ -71,26 +51,18 @@ def _equalities(task: Any, what: str) -> str:
 
 
 MEASURES: dict[type, Measure] = {
-    FrameTask: Measure("", lambda t, what: f"{named(t.frame)} to {what}", _pose),
-    RelativeFrameTask: Measure("", lambda t, what: f"{named(t.frame)} to {what} in {named(t.root)}", _pose),
-    ComTask: Measure("position", _com, _as("position", "m")),
-    PostureTask: Measure("joints", lambda t, what: f"posture to {what}", _as("q", "see q_unit", "q")),
-    LookAtTask: Measure("direction", lambda t, what: f"{named(t.frame)} looks at {what}", _as("position", "m")),
-    AxisAlignTask: Measure("direction", lambda t, what: f"{named(t.frame)} points along {what}", _as("direction", "1")),
-    JointCouplingTask: Measure(
-        "sum", lambda t, what: f"sum of {', '.join(t.joints)} to {what}", _as("sum", "rad or m", rank=0)
-    ),
-    LinearHolonomicTask: Measure(
-        "rows", lambda t, what: f"linear relations of joints to {what}", _as("rows", "rad or m")
-    ),
-    EqualityConstraintTask: Measure("rows", _equalities, lambda t: []),
-    RollingTask: Measure("height", _wheel, _as("radius", "m", "radius", 0)),
-    OmniwheelTask: Measure("height", _wheel, _as("radius", "m", "radius", 0)),
-    ManipulabilityTask: Measure(
-        "manipulability",
-        lambda t, what: f"manipulability of {named(t.frame)} to {what}",
-        _as("manipulability", "1", rank=0),
-    ),
+    FrameTask: Measure("", lambda t, what: f"{named(t.frame)} to {what}"),
+    RelativeFrameTask: Measure("", lambda t, what: f"{named(t.frame)} to {what} in {named(t.root)}"),
+    ComTask: Measure("position", _com),
+    PostureTask: Measure("joints", lambda t, what: f"posture to {what}"),
+    LookAtTask: Measure("direction", lambda t, what: f"{named(t.frame)} looks at {what}"),
+    AxisAlignTask: Measure("direction", lambda t, what: f"{named(t.frame)} points along {what}"),
+    JointCouplingTask: Measure("sum", lambda t, what: f"sum of {', '.join(t.joints)} to {what}"),
+    LinearHolonomicTask: Measure("rows", lambda t, what: f"linear relations of joints to {what}"),
+    EqualityConstraintTask: Measure("rows", _equalities),
+    RollingTask: Measure("height", _wheel),
+    OmniwheelTask: Measure("height", _wheel),
+    ManipulabilityTask: Measure("manipulability", lambda t, what: f"manipulability of {named(t.frame)} to {what}"),
 }
 
 
@@ -131,16 +103,6 @@ def error_parts(task: Any, error: Any) -> list[ErrorPart]:
         )
         for part, rows in sorted(error.items(), reverse=True)
     ]
-
-
-def targets(task: Any, count: int) -> list[Part]:
-    """Split a task's target into parts (count, *core) of the first `count` elements; a single target is repeated."""
-    parts = []
-    for part in MEASURES[type(task)].target(task):
-        core = part.value.shape[part.value.ndim - part.rank :]
-        value = part.value[:count] if part.value.ndim > part.rank else np.broadcast_to(part.value, (count, *core))
-        parts.append(part._replace(value=value))
-    return parts
 
 
 def _first(error: Any) -> Any:

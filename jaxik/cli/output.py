@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from jaxik.cli.job import Job
-from jaxik.cli.measures import targets
 from jaxik.core import archive
 from jaxik.core.errors import JaxikError
 from jaxik.results import npz
@@ -66,8 +65,5 @@ def write_solution(file: IO[bytes], job: Job, solution: Solution, config: str, a
     if job.start is not None:
         more["start"] = job.start if job.start.ndim == 1 else job.start[:count]
         units["start"] = "see q_unit"
-    for name, task in job.reported.items():
-        for part in targets(task, count):
-            more[f"targets/{name}/{part.name}"] = part.value
-            units[f"targets/{name}/{part.name}"] = part.unit
-    npz.write_solution(file, solution, more, units)
+    targets = npz.targets_of(job.reported, (job.count,))
+    npz.write_solution(file, solution, more, units, {name: (x[:count], unit) for name, (x, unit) in targets.items()})

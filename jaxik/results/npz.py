@@ -15,6 +15,12 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
+From `save` with the problem that was solved, and from `jaxik solve`:
+
+| array | shape | |
+|---|---|---|
+| `targets/TASK/PART` | (*batch, ...) | of a pose the position (*batch, 3) [m] and the quaternion (*batch, 4) wxyz |
+
 A robot: every leaf of `Robot` by its name, with its batch axes, and `body_names`.
 
 In both: `format` "jaxik solution" or "jaxik robot", `format_version`, `jaxik_version`, `robot` (its name),
@@ -30,6 +36,8 @@ from typing import IO, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxik.core import archive
 from jaxik.core.archive import Archive
@@ -49,7 +57,13 @@ _TRACED = tuple(f.name for f in dataclasses.fields(Trace))
 _UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
 
 
-def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
+def save(
+    path: str | os.PathLike[str],
+    thing: Solution | Robot,
+    *,
+    problem: Any = None,
+    arrays: Mapping[str, Any] | None = None,
+) -> None:
     """Write a solution or a robot to an `.npz` file, with names and units; `jaxik.load` reads it back.
 
     Nothing is pickled, batch axes and dtypes stay. A file that is there is replaced when the new one is complete.
@@ -57,6 +71,9 @@ def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
     Args:
       path: of the file, ending in ".npz", which is added where there is no ending.
       thing: a `Solution` or a `Robot`.
+      problem: of a solution, the `Problem` that was solved: its targets are written as well, one for each element, so
+        that the file holds pairs of pose and configuration. `load` passes over them; `numpy.load` reads them.
+      arrays: name to an array of your own, written beside a solution as it is.
 
     Raises:
       JaxikError: if it cannot be written; under `jit`; for residuals of a task of your own that are no array or dict
@@ -64,9 +81,12 @@ def save(path: str | os.PathLike[str], thing: Solution | Robot) -> None:
     """
     if not isinstance(thing, Solution | Robot):
         raise JaxikError(f"save writes a jaxik.Solution or a jaxik.Robot, not {type(thing).__name__}")
+    if isinstance(thing, Robot) and not (problem is None and arrays is None):
+        raise JaxikError("problem and arrays are written beside a solution, not beside a robot")
+    targets = {} if problem is None else _targets_of_problem(problem, thing)
     with archive.replacing(Path(path).expanduser()) as file:
         if isinstance(thing, Solution):
-            write_solution(file, thing)
+            write_solution(file, thing, arrays, targets=targets)
         else:
             units = {name: leaf.unit for name, leaf in robot_npz.LEAVES.items()}
             archive.write(file, robot_npz.FORMAT, __version__, robot_npz.robot_arrays(thing), units)
@@ -90,13 +110,43 @@ def load(path: str | os.PathLike[str]) -> Solution | Robot:
     return robot_npz.robot_of(found) if found.kind == robot_npz.FORMAT else _solution_of(found)
 
 
+def _targets_of_problem(problem: Any, solution: Any) -> dict[str, tuple[Any, str]]:
+    """The targets of a problem whose solution this is."""
+    topology = getattr(getattr(problem, "robot", None), "topology", None)
+    if topology is None:
+        raise JaxikError(f"problem is the jaxik.Problem that was solved, not {type(problem).__name__}")
+    if topology != solution.topology:
+        raise JaxikError(f"the problem is of {topology.name}, the solution of {solution.topology.name}")
+    return targets_of(problem.tasks | (problem.constraints or {}), np.shape(solution.status))
+
+
+def targets_of(tasks: Mapping[str, Any], batch: tuple[int, ...]) -> dict[str, tuple[Any, str]]:
+    """The targets of tasks as arrays (*batch, ...) with their units, by the names that they have in a file."""
+    found = {}
+    for name, task in tasks.items():
+        # Velocity tasks have no target.
+        for part in task.target_parts() if hasattr(task, "target_parts") else ():
+            shape = np.shape(part.value)
+            leading, core = shape[: len(shape) - part.rank], shape[len(shape) - part.rank :]
+            if isinstance(part.value, Tracer):
+                raise JaxikError(f"the target of {name!r} is being traced: return from jit first, and save on the host")
+            try:
+                value = np.broadcast_to(np.asarray(part.value), (*batch, *core))
+            except ValueError:
+                raise JaxikError(f"the target of {name!r} has batch axes {leading}, the solution {batch}") from None
+            found[f"targets/{name}/{part.name}"] = value, part.unit
+    return found
+
+
 def write_solution(
     file: IO[bytes],
     solution: Solution,
     more: Mapping[str, Any] | None = None,
     more_units: Mapping[str, str] | None = None,
+    targets: Mapping[str, tuple[Any, str]] | None = None,
 ) -> None:
-    """Write a solution, and more arrays beside it, with their units, which `load` passes over."""
+    """Write a solution, and more arrays and targets beside it, with their units, which `load` passes over."""
+    targets, more = targets or {}, dict(more or {})
     residuals = parts(solution.residuals)
     if jax.tree.structure(nested(residuals)) != jax.tree.structure(solution.residuals):
         raise JaxikError(
@@ -111,7 +161,12 @@ def write_solution(
     if solution.trace is not None:
         arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
         units |= {"trace/size": "rad or m"}
-    archive.write(file, FORMAT, __version__, arrays | dict(more or {}), units | dict(more_units or {}))
+    written = {"format", "format_version", "jaxik_version", "units", *arrays, *targets}
+    if taken := [name for name in more if name in written or not isinstance(name, str) or not name]:
+        raise JaxikError(f"arrays: {taken[0]!r} is no name for an array: the file has {', '.join(sorted(written))}")
+    beside = {name: value for name, (value, _) in targets.items()} | more
+    units |= {name: unit for name, (_, unit) in targets.items()} | dict(more_units or {})
+    archive.write(file, FORMAT, __version__, arrays | beside, units)
 
 
 def _solution_of(found: Archive) -> Solution:

@@ -45,6 +45,7 @@ class AxisAlignTask(Task):
     tolerance: Any = leaf(0, default=1e-3)
     priority: int = static(default=0)
     unit = "1"
+    target_field = ("target", "direction", "1")
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)

@@ -1,7 +1,8 @@
 """The task contract, and the Jacobian that every task has without writing one."""
 
+import dataclasses
 import itertools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,15 @@ OF_A_RESIDUAL = frozenset(
 )
 
 
+class TargetPart(NamedTuple):
+    """An array of a task's target, as files have it: name, value (*batch, *core), unit, and the rank of the core."""
+
+    name: str
+    value: Any
+    unit: str
+    rank: int
+
+
 class Task:
     """A goal for a configuration, written for one element: `residual` is zero where it is fulfilled.
 
@@ -38,6 +48,7 @@ class Task:
       tolerance: norm of the error below which the task is met; None where it has none.
       unit: unit of the error: one text such as "m" for all its leaves, or a pytree of its structure; "" if unknown.
       gain, lm_damping: of differential IK; `solve` ignores them.
+      target_field: the field that holds the target, how files name it, and its unit.
     """
 
     # Whether tasks of exactly this type may be evaluated by one vmapped program: they use a frame for nothing but its
@@ -47,6 +58,7 @@ class Task:
     cost: Any = 1.0
     tolerance: Any = None
     unit: Any = ""
+    target_field: tuple[str, str, str] = ("target", "target", "")
     gain: Any = 1.0
     lm_damping: Any = 0.0
 
@@ -55,6 +67,13 @@ class Task:
         if "residual" in vars(cls):
             for name in OF_A_RESIDUAL.difference(vars(cls)):
                 setattr(cls, name, getattr(Task, name))
+
+    def target_parts(self) -> tuple[TargetPart, ...]:
+        """The arrays of the target, as `save` writes them; none where there is no target."""
+        field, name, unit = self.target_field
+        rank = {f.name: f.metadata.get("rank", 0) for f in dataclasses.fields(self)}.get(field)  # type: ignore[arg-type]
+        value = getattr(self, field, None)
+        return () if rank is None or value is None else (TargetPart(name, value, unit, rank),)
 
     @property
     def frames(self) -> tuple[Frame, ...]:

@@ -39,6 +39,7 @@ class ComTask(Task):
     tolerance: Any = leaf(0, default=1e-4)
     priority: int = static(default=0)
     unit = "m"
+    target_field = ("target", "position", "m")
 
     def __post_init__(self) -> None:
         subtree = self.subtree

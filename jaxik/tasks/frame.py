@@ -13,8 +13,8 @@ from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
-from jaxik.tasks.base import Task
-from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_tolerances, pose_weights, seen_from, set_pose_fields
+from jaxik.tasks.base import TargetPart, Task
+from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_parts, pose_tolerances, pose_weights, seen_from, set_pose_fields
 from jaxik.tasks.pose_curvature import pose_curvature
 
 AXES = ("frame", "target", "world")
@@ -76,6 +76,9 @@ class FrameTask(Task):
     @property
     def frames(self) -> tuple[Frame, ...]:
         return (self.frame,)
+
+    def target_parts(self) -> tuple[TargetPart, ...]:
+        return pose_parts(self.target)
 
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:

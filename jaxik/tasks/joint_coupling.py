@@ -43,6 +43,7 @@ class JointCouplingTask(Task):
     tolerance: Any = leaf(0, default=1e-3)
     priority: int = static(default=0)
     unit = "rad or m"
+    target_field = ("target", "sum", "rad or m")
 
     def __post_init__(self) -> None:
         joints = self.joints

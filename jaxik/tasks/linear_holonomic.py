@@ -42,6 +42,7 @@ class LinearHolonomicTask(Task):
     tolerance: Any = leaf(0, default=None)
     priority: int = static(default=0)
     unit = "rad or m"
+    target_field = ("target", "rows", "rad or m")
 
     def __post_init__(self) -> None:
         arguments.set_common(self)

@@ -49,6 +49,7 @@ class LookAtTask(Task):
     tolerance: Any = leaf(0, default=1e-3)
     priority: int = static(default=0)
     unit = "1"
+    target_field = ("target", "position", "m")
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)

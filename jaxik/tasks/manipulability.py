@@ -56,6 +56,7 @@ class ManipulabilityTask(Task):
     priority: int = static(default=0)
     axes: str = static(default="frame")
     unit = "1"
+    target_field = ("target", "manipulability", "1")
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)

@@ -42,6 +42,7 @@ class OmniwheelTask(Task):
     priority: int = static(default=0)
     axle: Any = leaf(1, default=None)
     unit = "m"
+    target_field = ("radius", "radius", "m")
 
     def __post_init__(self) -> None:
         set_wheel_fields(self, 2)

@@ -11,6 +11,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import set_fields
 from jaxik.numerics.lie import MINIMUM_NORM, Transform, quaternion_to_matrix
 from jaxik.tasks import arguments
+from jaxik.tasks.base import TargetPart
 
 POSE_UNITS = {"position": "m", "orientation": "rad"}
 
@@ -45,6 +46,12 @@ def set_pose_fields(task: PoseTask) -> None:
         orientation_tolerance=validation.number("orientation_tolerance", task.orientation_tolerance),
         mask=arguments.mask(task.mask),
     )
+
+
+def pose_parts(target: jaxlie.SE3) -> tuple[TargetPart, ...]:
+    """A target pose as position (*batch, 3) and quaternion (*batch, 4) wxyz."""
+    pose = target.wxyz_xyz
+    return TargetPart("position", pose[..., 4:], "m", 1), TargetPart("quaternion", pose[..., :4], "1", 1)
 
 
 def goal_of(task: PoseTask) -> Transform:

@@ -47,6 +47,7 @@ class PostureTask(Task):
     tolerance: Any = leaf(0, default=None)
     priority: int = static(default=0)
     unit = "rad or m"
+    target_field = ("q", "q", "see q_unit")
 
     def __post_init__(self) -> None:
         if not isinstance(self.free_joints, bool):

@@ -14,8 +14,8 @@ from jaxik.numerics import lie
 from jaxik.numerics.lie import Transform
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
-from jaxik.tasks.base import Task
-from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_tolerances, pose_weights, seen_from, set_pose_fields
+from jaxik.tasks.base import TargetPart, Task
+from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_parts, pose_tolerances, pose_weights, seen_from, set_pose_fields
 from jaxik.tasks.pose_curvature import pose_curvature
 
 
@@ -81,6 +81,9 @@ class RelativeFrameTask(Task):
         """The target, seen from the frame."""
         goal = kin.transform(self.root) @ goal_of(self)
         return seen_from(kin.transform(self.frame), goal)
+
+    def target_parts(self) -> tuple[TargetPart, ...]:
+        return pose_parts(self.target)
 
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         if self._is_twist:

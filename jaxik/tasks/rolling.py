@@ -49,6 +49,7 @@ class RollingTask(Task):
     tolerance: Any = leaf(0, default=1e-4)
     priority: int = static(default=0)
     unit = "m"
+    target_field = ("radius", "radius", "m")
 
     def __post_init__(self) -> None:
         set_wheel_fields(self, 3)
