@@ -1,7 +1,7 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [compile] [chain] [solve] [gradients] [step] [humanoid] [search] [--output FILE.json]; exits with
-1 where a gate is missed. Pictures of `search` are written beside the JSON.
+python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [search] [--output FILE.json];
+exits with 1 where a gate is missed. Pictures of `search` are written beside the JSON.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 import jax
 
 # `search` comes last: it shares what follows it out over all cores.
-BENCHMARKS = ("compile", "chain", "solve", "gradients", "step", "humanoid", "search")
+BENCHMARKS = ("compile", "chain", "solve", "steps", "gradients", "step", "humanoid", "search")
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
 
 

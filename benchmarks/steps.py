@@ -1,0 +1,92 @@
+"""How many steps `solve` takes from near and far, and of mechanisms with closed loops.
+
+Mean iterations of 4,096 targets in float32 from a start that is uniformly up to a distance away in every joint; of
+mechanisms the median of 200 random poses from home in float64, all closures held. Success is judged by the status,
+which tests hold to C MuJoCo.
+
+Gates: from 0.05 rad at most 2.5 steps, from 0.005 rad at most 1.15; of mechanisms at most 8, all of them reached.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+
+import jaxik
+from benchmarks.mechanisms import hexapod, stewart
+
+TARGETS, POSES = 4096, 200
+DISTANCES = (0.3, 0.05, 0.005)
+# Random poses of the platform and of the body, either way in each axis: position [m] and rotation [rad]. The hexapod's
+# legs are 0.47 m long and reach no farther.
+PLATFORM, BODY = (0.08, 0.25), (0.04, 0.12)
+
+
+def run() -> dict[str, Any]:
+    """Measure, and judge."""
+    arms = {name: _arm(name) for name in ("panda", "ur5e")}
+    with jax.enable_x64(True):
+        mechanisms = {
+            "stewart, platform a free body": _stewart(True),
+            "stewart, platform on a leg": _stewart(False),
+            "hexapod with pinned feet": _hexapod(),
+        }
+    passed = all(
+        arm["0.05 rad"]["iterations"] <= 2.5 and arm["0.005 rad"]["iterations"] <= 1.15 for arm in arms.values()
+    ) and all(found["converged"] == 1 and found["median iterations"] <= 8 for found in mechanisms.values())
+    return {"arms": arms, "mechanisms": mechanisms, "passed": passed}
+
+
+def _arm(name: str) -> dict[str, Any]:
+    robot = jaxik.load_robot(name)
+    q = robot.sample(jax.random.key(0), (TARGETS,))
+    target = robot.frame_pose(q, "tcp")
+    problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(robot.frame("tcp"), target)})
+    middle = jnp.broadcast_to(0.5 * (robot.limit_lower + robot.limit_upper), q.shape)
+    away = jax.random.uniform(jax.random.key(1), q.shape, minval=-1, maxval=1)
+    starts = {"middle": middle} | {f"{size} rad": robot.clamp(q + size * away) for size in DISTANCES}
+    found = {}
+    for label, start in starts.items():
+        solution = jaxik.solve(problem, start)
+        reached = np.asarray(solution.converged)
+        steps = np.asarray(solution.iterations)[reached]
+        found[label] = {"iterations": round(float(steps.mean()), 2), "converged": round(float(reached.mean()), 4)}
+    return found
+
+
+def _poses(home: jaxlie.SE3, most: tuple[float, float]) -> jaxlie.SE3:
+    """Random poses (POSES,) around one, at most so far away."""
+    shift, turn = jax.random.uniform(jax.random.key(0), (2, POSES, 3), minval=-1, maxval=1)
+    rotation = jaxlie.SO3.exp(most[1] * turn)
+    return jaxlie.SE3.from_rotation_and_translation(rotation @ home.rotation(), home.translation() + most[0] * shift)
+
+
+def _stewart(free_platform: bool) -> dict[str, Any]:
+    robot = jaxik.load_robot(stewart(free_platform))
+    tool = robot.frame("tool")
+    target = _poses(robot.frame_pose(robot.q_home, tool), PLATFORM)
+    return _judged(jaxik.solve(jaxik.Problem(robot, {"tool": jaxik.FrameTask(tool, target)})))
+
+
+def _hexapod() -> dict[str, Any]:
+    robot = jaxik.load_robot(hexapod())
+    body = robot.frame("center")
+    feet = {f"foot{k}": robot.frame(f"foot{k}") for k in range(6)}
+    pinned = {
+        name: jaxik.FrameTask(foot, robot.frame_pose(robot.q_home, foot).translation(), orientation_cost=None)
+        for name, foot in feet.items()
+    }
+    target = _poses(robot.frame_pose(robot.q_home, body), BODY)
+    problem = jaxik.Problem(robot, {"body": jaxik.FrameTask(body, target)}, constraints=pinned)
+    return _judged(jaxik.solve(problem))
+
+
+def _judged(solution: jaxik.Solution) -> dict[str, Any]:
+    steps = np.asarray(solution.iterations)
+    return {
+        "median iterations": float(np.median(steps)),
+        "most iterations": int(steps.max()),
+        "converged": float(np.mean(np.asarray(solution.converged))),
+    }
