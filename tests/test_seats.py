@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxik.batching.method import Method, Phase, iterate
-from jaxik.batching.queue import foremost, stream
+from jaxik.batching.queue import stable_partition, stream
 
 WIDTH = 16
 
@@ -45,16 +45,16 @@ def method(attempts: bool = True) -> Method:
         start=lambda context: jax.tree.map(lambda x: jnp.asarray(x, jnp.int32), none),
         phases=(
             Phase(
-                wants=lambda result: result["tried"] == 0,
+                active=lambda result: result["tried"] == 0,
                 init=init,
                 step=step,
                 ended=lambda state: state["left"] <= 0,
-                judge=judge,
+                conclude=judge,
                 attempts=attempts,
                 width=WIDTH,
             ),
         ),
-        answer=lambda context, result, record: result,
+        finalize=lambda context, result, record: result,
         width=WIDTH,
     )
 
@@ -83,7 +83,7 @@ def test_attempts_are_judged_in_their_order_whoever_makes_them(count: int, share
 @pytest.mark.parametrize("share", (0.0, 0.3, 1.0))
 def test_what_is_wanted_comes_first_and_all_in_their_order(share: float) -> None:
     wanted = np.random.default_rng(0).random(50) < share
-    order, count = foremost(jnp.asarray(wanted))
+    order, count = stable_partition(jnp.asarray(wanted))
     np.testing.assert_array_equal(order, np.argsort(~wanted, stable=True))
     assert count == wanted.sum() and order.dtype == count.dtype == jnp.int32
 

@@ -22,26 +22,26 @@ class Phase(NamedTuple):
     """An iterative method, written for one element.
 
     Attributes:
-      wants: result so far -> bool: whether the element goes through this phase; None: every element does.
+      active: result so far -> bool: whether the element goes through this phase; None: every element does.
       init: context, result before the phase, number of the attempt -> state, which has not ended. Cheap: a step may be
         the first to evaluate anything.
       step: context, state -> state.
       ended: state -> bool: nothing is left to do. What a step makes of such a state is not looked at.
-      judge: context, result so far, state -> the result so far, and, where there are several attempts, whether another
-        one is wanted.
+      conclude: context, result so far, state -> the result so far, and, where there are several attempts, whether
+        another one is wanted.
       attempts: whether an element makes several attempts, from 0 on, until no other is wanted.
-      watch: states before and after a step -> its row (k,) in the record of the element, and where that stands; below 0
-        where it leaves none.
-      width: lanes side by side. A phase that few elements go through wants few: it ends with its slowest element.
+      record_row: states before and after a step -> its row (k,) in the record of the element, and the index of that
+        row; below 0 where it leaves none.
+      width: lanes side by side. A phase that few elements go through needs few: it ends with its slowest element.
     """
 
-    wants: Callable[[Any], jax.Array] | None
+    active: Callable[[Any], jax.Array] | None
     init: Callable[[Any, Any, jax.Array], Any]
     step: Callable[[Any, Any], Any]
     ended: Callable[[Any], jax.Array]
-    judge: Callable[[Any, Any, Any], tuple[Any, jax.Array]]
+    conclude: Callable[[Any, Any, Any], tuple[Any, jax.Array]]
     attempts: bool = False
-    watch: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
+    record_row: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
     width: int = WIDTH
 
 
@@ -52,16 +52,16 @@ class Method(NamedTuple):
       prepare: arguments -> context: what stays the same while the element is worked on.
       start: context -> the result before the first phase.
       phases: in order; an element skips those that do not want it.
-      answer: context, last result, record -> what is returned.
-      record: context -> the record (T, k) before the first step, which `watch` fills; rows beyond T are dropped. None:
-        nothing is recorded, and the record is None.
+      finalize: context, last result, record -> what is returned.
+      record: context -> the record (T, k) before the first step, which `record_row` fills; rows beyond T are dropped.
+        None: nothing is recorded, and the record is None.
       width: lanes side by side before the first phase and after the last.
     """
 
     prepare: Callable[..., Any]
     start: Callable[[Any], Any]
     phases: tuple[Phase, ...]
-    answer: Callable[[Any, Any, Any], Any]
+    finalize: Callable[[Any, Any, Any], Any]
     record: Callable[[Any], jax.Array] | None = None
     width: int = WIDTH
 
@@ -80,7 +80,7 @@ def single_pass(function: Callable[..., Any], width: int = WIDTH) -> Method:
         prepare=lambda *arguments: arguments,
         start=lambda arguments: (),
         phases=(),
-        answer=lambda arguments, nothing, record: function(*arguments),
+        finalize=lambda arguments, nothing, record: function(*arguments),
         width=width,
     )
 
@@ -95,11 +95,11 @@ def iterate(method: Method, *arguments: Any) -> Any:
         def work(found: Any, phase: Phase = phase) -> Any:
             return _attempts(phase, context, *found)
 
-        if phase.wants is None:
+        if phase.active is None:
             result, record = work((result, record))
         else:
-            result, record = lax.cond(phase.wants(result), work, lambda found: found, (result, record))
-    return method.answer(context, result, record)
+            result, record = lax.cond(phase.active(result), work, lambda found: found, (result, record))
+    return method.finalize(context, result, record)
 
 
 def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any, Any]:
@@ -108,8 +108,8 @@ def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any
     def advance(carry: Any) -> Any:
         state, record = carry
         following = phase.step(context, state)
-        if record is not None and phase.watch is not None:
-            row, place = phase.watch(state, following)
+        if record is not None and phase.record_row is not None:
+            row, place = phase.record_row(state, following)
             record = record.at[row_of(place, record)].set(row, mode="drop")
         return following, record
 
@@ -118,7 +118,7 @@ def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any
         first = phase.init(context, before, number)
         with jax.named_scope(STEPS):
             state, record = lax.while_loop(lambda carry: ~phase.ended(carry[0]), advance, (first, record))
-        result, again = phase.judge(context, result, state)
+        result, again = phase.conclude(context, result, state)
         return result, record, number + 1, again
 
     carry = before, record, jnp.zeros((), jnp.int32), jnp.ones((), bool)

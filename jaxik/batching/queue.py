@@ -17,7 +17,7 @@ from jaxik.numerics.fusion import materialize
 
 # The share of the elements at work, one in so many, that wait before all lanes take other ones. Searches of 4,096 and
 # 10,000 Pandas take 25.9 and 55.5 ms so on one core, 27.3 and 56.9 with an eighth; `solve` is as fast with both.
-WAITING = 5
+REFILL_FRACTION = 5
 
 
 class _Elements:
@@ -78,8 +78,8 @@ class _Elements:
             return jnp.moveaxis(filled(x, blocks * width).reshape(blocks, width, *x.shape[1:]), 1, -1)
 
         def block(parts: tuple[list[jax.Array], Any]) -> Any:
-            given, found = parts
-            return function(self.context(self._differing(given)), *found)
+            given, results = parts
+            return function(self.context(self._differing(given)), *results)
 
         out = lax.map(block, jax.tree.map(cut, (self._given, results)))
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: self.count], out)
@@ -120,9 +120,9 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     if method.record is not None:
         record = elements.blockwise(method.width, vmap_last(method.record, (elements.differs,), method.width))
     for phase in method.phases:
-        results, record = _stream_phase(phase, elements, packing, results, record)
+        results, record = _run_phase(phase, elements, packing, results, record)
     answer = vmap_last(
-        lambda context, packed, record: method.answer(context, packing.unpack(packed), record),
+        lambda context, packed, record: method.finalize(context, packing.unpack(packed), record),
         (elements.differs, True, True),
         method.width,
     )
@@ -158,7 +158,7 @@ class _Packing:
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def foremost(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
+def stable_partition(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Indices (N,) of what is wanted, in their order, then of the rest; and of how many something is wanted.
 
     Sorted, 4,096 would take 0.75 ms for each phase.
@@ -169,88 +169,90 @@ def foremost(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.zeros_like(place).at[place].set(index, unique_indices=True), total
 
 
-def _stream_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
+def _run_phase(phase: Phase, elements: _Elements, packing: _Packing, results: Any, record: Any) -> tuple[Any, Any]:
     count, width = elements.count, phase.width
-    wants = phase.wants
-    if wants is None:
+    active = phase.active
+    if active is None:
         order, total = jnp.arange(count, dtype=jnp.int32), jnp.asarray(count, jnp.int32)
     else:
-        order, total = foremost(jax.vmap(lambda packed: wants(packing.unpack(packed)))(results))
+        order, total = stable_partition(jax.vmap(lambda packed: active(packing.unpack(packed)))(results))
 
     def start(context: Any, packed: Any, number: jax.Array) -> Any:
         return phase.init(context, packing.unpack(packed), number)
 
-    def judge_one(context: Any, packed: Any, state: Any) -> tuple[Any, jax.Array]:
-        result, again = phase.judge(context, packing.unpack(packed), state)
+    def conclude_one(context: Any, packed: Any, state: Any) -> tuple[Any, jax.Array]:
+        result, again = phase.conclude(context, packing.unpack(packed), state)
         return packing.pack(result), again & phase.attempts
 
     init = vmap_last(start, (elements.differs, True, True), width)
     step = vmap_last(phase.step, (elements.differs, True), width)
-    is_over = vmap_last(phase.ended, (True,), width)
-    judge = vmap_last(judge_one, (elements.differs, True, True), width)
-    watch = None if phase.watch is None else vmap_last(phase.watch, (True, True), width)
+    has_ended = vmap_last(phase.ended, (True,), width)
+    conclude = vmap_last(conclude_one, (elements.differs, True, True), width)
+    record_row = None if phase.record_row is None else vmap_last(phase.record_row, (True, True), width)
 
-    def elements_at(seats: Slots) -> jax.Array:
-        """Which elements the lanes work on, or some other."""
-        return order[elements.clipped(seats.place[seats.seat])]
+    def elements_at(slots: Slots) -> jax.Array:
+        """The element of each lane; any other one where a lane has none."""
+        return order[elements.clipped(slots.queue_index[slots.slot])]
 
-    def written(seats: Slots, here: jax.Array) -> jax.Array:
-        """The same where `here`, else one that does not exist, so that nothing is written."""
-        return jnp.where(here, elements_at(seats), count)
+    def written(slots: Slots, mask: jax.Array) -> jax.Array:
+        """The elements to write to: those of lanes in `mask`, else an index out of range, which a write drops."""
+        return jnp.where(mask, elements_at(slots), count)
 
-    def take(seats: Slots) -> tuple[list[jax.Array], Any]:
+    def take(slots: Slots) -> tuple[list[jax.Array], Any]:
         """Contexts and first states of what the lanes are to work on."""
-        which = elements_at(seats)
+        which = elements_at(slots)
         own = elements.own(which)
-        return own, init(elements.context(own), _lanes_of(results, which), seats.attempt)
+        return own, init(elements.context(own), _lanes_of(results, which), slots.attempt)
 
-    def work(seats: Slots, own: list[jax.Array], state: Any, record: Any) -> tuple[Slots, Any, Any]:
+    def work(slots: Slots, own: list[jax.Array], state: Any, record: Any) -> tuple[Slots, Any, Any]:
         """Steps until enough lanes have ended to be worth the taking of others."""
-        context, head = elements.context(own), next_to_conclude(seats)
-        worth_it = jnp.maximum(jnp.sum(head) // WAITING, 1)
-        none_left = (seats.following >= total) & (not phase.attempts)
+        context, head = elements.context(own), next_to_conclude(slots)
+        worth_it = jnp.maximum(jnp.sum(head) // REFILL_FRACTION, 1)
+        none_left = (slots.next_in_queue >= total) & (not phase.attempts)
 
         def going(carry: tuple[Any, ...]) -> jax.Array:
-            over, *_ = carry
-            return (none_left | (jnp.sum(over & head) < worth_it)) & ~jnp.all(over)
+            done, *_ = carry
+            return (none_left | (jnp.sum(done & head) < worth_it)) & ~jnp.all(done)
 
         def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-            over, before, record = carry
-            state = jax.tree.map(lambda new, old: jnp.where(over, old, new), step(context, before), before)
-            if record is not None and watch is not None:
-                row, place = watch(before, state)
-                here = written(seats, ~over)
-                record = record.at[here, row_of(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
-            return over | is_over(state), state, record
+            done, before, record = carry
+            state = jax.tree.map(lambda new, old: jnp.where(done, old, new), step(context, before), before)
+            if record is not None and record_row is not None:
+                row, place = record_row(before, state)
+                mask = written(slots, ~done)
+                record = record.at[mask, row_of(place, record)].set(jnp.moveaxis(row, -1, 0), mode="drop")
+            return done | has_ended(state), state, record
 
         with jax.named_scope(STEPS):
-            over, state, record = lax.while_loop(going, advance, (seats.over, state, record))
-        return seats._replace(over=over), state, record
+            done, state, record = lax.while_loop(going, advance, (slots.done, state, record))
+        return slots._replace(done=done), state, record
 
-    def judged(seats: Slots, own: list[jax.Array], state: Any, found: Any) -> tuple[Slots, Any]:
-        """What ended is judged, the attempts of an element in their order."""
+    def concluded(slots: Slots, own: list[jax.Array], state: Any, results: Any) -> tuple[Slots, Any]:
+        """Conclude attempts that have ended, those of an element in their order."""
         context = elements.context(own)
 
-        def due(seats: Slots) -> jax.Array:
-            return seats.over & next_to_conclude(seats)
+        def due(slots: Slots) -> jax.Array:
+            return slots.done & next_to_conclude(slots)
 
         def advance(carry: tuple[Slots, Any]) -> tuple[Slots, Any]:
-            seats, found = carry
-            here = due(seats)
-            result, again = judge(context, _lanes_of(found, elements_at(seats)), state)
-            place = written(seats, here)
-            found = jax.tree.map(lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), found, result)
-            return after_conclusion(seats, here, again), found
+            slots, results = carry
+            mask = due(slots)
+            result, again = conclude(context, _lanes_of(results, elements_at(slots)), state)
+            place = written(slots, mask)
+            results = jax.tree.map(
+                lambda x, new: x.at[place].set(jnp.moveaxis(new, -1, 0), mode="drop"), results, result
+            )
+            return after_conclusion(slots, mask, again), results
 
-        return lax.while_loop(lambda carry: jnp.any(due(carry[0])), advance, (seats, found))
+        return lax.while_loop(lambda carry: jnp.any(due(carry[0])), advance, (slots, results))
 
     def advance(carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        seats, own, state, found, record = carry
-        seats, state, record = work(seats, own, state, record)
-        seats, found = judged(seats, own, state, found)
-        seats, fresh = refill(seats, total, phase.attempts)
-        own, state = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), take(seats), (own, state))
-        return seats, own, state, found, record
+        slots, own, state, results, record = carry
+        slots, state, record = work(slots, own, state, record)
+        slots, results = concluded(slots, own, state, results)
+        slots, fresh = refill(slots, total, phase.attempts)
+        own, state = jax.tree.map(lambda new, old: jnp.where(fresh, new, old), take(slots), (own, state))
+        return slots, own, state, results, record
 
     # To take inside the loop alone would be one copy of it less, but `solve` took 80 ms so where it took 50.
     first = slots_for(width, total)

@@ -111,13 +111,13 @@ def _only(result: Callable[[Any], Result]) -> Callable[..., tuple[Result, jax.Ar
     return lambda context, so_far, state: (result(state), jnp.zeros((), bool))
 
 
-def _watch(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
+def _record_row(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
     # What Newton evaluates first has its row already.
     told = (after.iterations > before.iterations) | before.met | (after.iterations == 0)
     return row_of(phase, after, after.cost, told)
 
 
-def _watch_level(phase: int, before: nullspace_newton.State, after: nullspace_newton.State) -> Any:
+def _record_level_row(phase: int, before: nullspace_newton.State, after: nullspace_newton.State) -> Any:
     return row_of(phase, after, after.best.cost, after.iterations > before.iterations)
 
 
@@ -129,7 +129,7 @@ def aimed(constrained: bool, levels: tuple[Level, ...]) -> Level:
     return (*levels[0], *levels[1]) if constrained else levels[0]
 
 
-def _gauss_newton(wants: Callable[[Result], jax.Array] | None, names: Callable[..., Level], spare: int = 0) -> Phase:
+def _gauss_newton(active: Callable[[Result], jax.Array] | None, names: Callable[..., Level], spare: int = 0) -> Phase:
     """Gauss-Newton steps on the rows of `names`; `spare` of the element's steps are left for later phases."""
 
     def init(context: Context, result: Result, _: jax.Array) -> levenberg_marquardt.State:
@@ -149,12 +149,12 @@ def _gauss_newton(wants: Callable[[Result], jax.Array] | None, names: Callable[.
         return levenberg_marquardt.step(context.prepared, state, options, names(context.prepared.levels), GAUSS_NEWTON)
 
     return Phase(
-        wants=wants,
+        active=active,
         init=init,
         step=step,
         ended=lambda state: state.ended | state.crawling,
-        judge=_only(of_state),
-        watch=functools.partial(_watch, 0),
+        conclude=_only(of_state),
+        record_row=functools.partial(_record_row, 0),
     )
 
 
@@ -172,12 +172,12 @@ def _newton() -> Phase:
         return levenberg_marquardt.step(context.prepared, state, context.options, context.prepared.levels[0], NEWTON)
 
     return Phase(
-        wants=lambda result: result.crawling,
+        active=lambda result: result.crawling,
         init=init,
         step=step,
         ended=lambda state: state.ended,
-        judge=_only(of_state),
-        watch=functools.partial(_watch, 1),
+        conclude=_only(of_state),
+        record_row=functools.partial(_record_row, 1),
         width=64,
     )
 
@@ -185,7 +185,7 @@ def _newton() -> Phase:
 def _lower(level: int, constrained: bool) -> Phase:
     """Null-space Newton steps on a level below the highest."""
 
-    def wants(result: Result) -> jax.Array:
+    def active(result: Result) -> jax.Array:
         if level > 1:
             return result.stationary
         return result.met if constrained else result.met | result.stationary
@@ -194,12 +194,12 @@ def _lower(level: int, constrained: bool) -> Phase:
         return nullspace_newton.start(context.prepared, result.q, result.errors, result.iterations, result.spent, level)
 
     return Phase(
-        wants=wants,
+        active=active,
         init=init,
         step=lambda context, state: nullspace_newton.step(context.prepared, state, context.options, level),
         ended=lambda state: state.ended,
-        judge=_only(_of_level),
-        watch=functools.partial(_watch_level, 1 + level),
+        conclude=_only(_of_level),
+        record_row=functools.partial(_record_level_row, 1 + level),
         width=64,
     )
 

@@ -51,11 +51,11 @@ def _attempts(names: functools.partial[Level]) -> Phase:
         return multistart.step(context.prepared, state, context.starts, context.options, names(context.prepared.levels))
 
     return Phase(
-        wants=None,
+        active=None,
         init=init,
         step=step,
         ended=lambda state: state.ended,
-        judge=lambda context, result, state: _judge(context, names(context.prepared.levels), result, state),
+        conclude=lambda context, result, state: _judge(context, names(context.prepared.levels), result, state),
         attempts=True,
     )
 
