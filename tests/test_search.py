@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
-from dh_tables import UR5E, UR_BASE
 from own_tasks import MIXED
 from searches import PLANE, arm, errors, found, planar, planar_targets, tip_task
 from tables import mostly_exhaustive
+from ur_kinematics import branches as closed_form
 
 import jaxik
 from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, search
@@ -148,7 +148,7 @@ def test_all_branches_of_a_six_joint_arm_are_found() -> None:
     robot, target, solution = branches()
     assert solution.q.shape == (30, 8, 6) and solution.status.shape == (30, 8)
     count = np.asarray(solution.converged.sum(-1))
-    expected = np.array([analytic_branches(q) for q in np.asarray(branched(robot))])
+    expected = closed_form(np.asarray(target.as_matrix())).exists.sum(axis=1)
     np.testing.assert_array_equal(count, expected)
     assert np.mean(count == 8) > 0.5
     for i in range(30):
@@ -161,31 +161,6 @@ def test_all_branches_of_a_six_joint_arm_are_found() -> None:
         home = np.asarray(robot.q_home)
         inside = (np.abs(home) < np.pi) & (np.asarray(robot.limit_upper) > 6)
         assert (np.abs(q - home)[:, inside] <= np.pi + 1e-9).all()
-
-
-def analytic_branches(q: np.ndarray) -> int:
-    """How many configurations have the tool of a UR5e where `q` (6,) has it, the limits being wide enough for all.
-
-    Andersen, Kinematics of a UR5, Aalborg University, 2018.
-    """
-    d4, d6, reach = 0.1333, 0.0996, (0.425 - 0.3922, 0.425 + 0.3922)
-    tool = np.linalg.inv(UR_BASE) @ UR5E.frames(q)[-1]
-    wrist, backwards = tool @ [0, 0, -d6, 1], np.linalg.inv(tool)
-    count = 0
-    for shoulder in (1, -1):
-        first = np.arctan2(wrist[1], wrist[0]) + shoulder * np.arccos(d4 / np.hypot(wrist[0], wrist[1])) + np.pi / 2
-        sine, cosine = np.sin(first), np.cos(first)
-        for flip in (1, -1):
-            fifth = flip * np.arccos((tool[0, 3] * sine - tool[1, 3] * cosine - d4) / d6)
-            away = np.sin(fifth)
-            sixth = np.arctan2(
-                (-backwards[1, 0] * sine + backwards[1, 1] * cosine) / away,
-                (backwards[0, 0] * sine - backwards[0, 1] * cosine) / away,
-            )
-            frames = UR5E.frames(np.array([first, 0, 0, 0, fifth, sixth]))
-            upper = np.linalg.inv(frames[0]) @ UR_BASE @ tool @ np.linalg.inv(np.linalg.inv(frames[3]) @ frames[5])
-            count += 2 * (reach[0] < np.hypot(upper[0, 3], upper[1, 3]) < reach[1])
-    return count
 
 
 @pytest.mark.parametrize("rank_by", mostly_exhaustive(["reference", "limits"], ["limits"]))

@@ -178,6 +178,27 @@ def test_a_solution_saved_with_its_problem_holds_pairs_of_pose_and_configuration
         assert units["targets/tip/position"] == "m" and units["targets/rest/q"] == "see q_unit"
 
 
+def test_targets_stand_beside_each_of_several_solutions(tmp_path: Path) -> None:
+    robot = jaxik.load_robot("pendulum")
+    angles = jnp.arange(2.0)[:, None]
+
+    def saved(angles: jax.Array, *batch: int) -> np.ndarray:
+        problem = jaxik.Problem(robot, {"rest": jaxik.PostureTask(angles)})
+        zero, whole = jnp.zeros(batch), jnp.zeros(batch, jnp.int32)
+        q = jnp.zeros((*batch, 1))
+        solution = jaxik.Solution(q, whole, {"rest": q}, whole, whole, zero, zero, topology=robot.topology)
+        jaxik.save(tmp_path / "several.npz", solution, problem=problem)
+        with np.load(tmp_path / "several.npz") as found:
+            return found["targets/rest/q"][..., 0]
+
+    np.testing.assert_array_equal(saved(angles, 2, 3), [[0, 0, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(saved(angles, 3, 2), [[0, 1]] * 3)
+    np.testing.assert_array_equal(saved(angles[:, None], 2, 2), [[0, 0], [1, 1]])
+    np.testing.assert_array_equal(saved(angles[0], 2, 2), np.zeros((2, 2)))
+    with pytest.raises(jaxik.JaxikError, match=re.escape("give the target (2, 1) if the last axis")):
+        saved(angles, 2, 2)
+
+
 def test_what_does_not_belong_beside_a_solution_is_refused(tmp_path: Path) -> None:
     robot, other = jaxik.load_robot("pendulum"), jaxik.load_robot("double_pendulum")
     zero, whole = jnp.zeros(2), jnp.zeros(2, jnp.int32)
@@ -191,6 +212,7 @@ def test_what_does_not_belong_beside_a_solution_is_refused(tmp_path: Path) -> No
         (solution, {"problem": robot}, "problem is the jaxik.Problem that was solved, not Robot"),
         (solution, {"problem": posture(robot, (3,))}, "the target of 'rest' has batch axes (3,), the solution (2,)"),
         (solution, {"arrays": {"q": zero}}, "'q' is no name for an array"),
+        (solution, {"arrays": {"residuals/new": zero}}, "'residuals/new' is no name for an array"),
         (robot, {"arrays": {"weight": zero}}, "beside a solution, not beside a robot"),
     ]:
         with pytest.raises(jaxik.JaxikError, match=re.escape(words)):

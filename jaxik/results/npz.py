@@ -52,6 +52,7 @@ from jaxik.robot.robot import Robot
 
 FORMAT = "jaxik solution"
 _TREES = ("residuals", "trace")
+_FOLDERS = "residuals/", "targets/", "trace/"
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
 _TRACED = tuple(f.name for f in dataclasses.fields(Trace))
 _UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
@@ -126,16 +127,36 @@ def targets_of(tasks: Mapping[str, Any], batch: tuple[int, ...]) -> dict[str, tu
     for name, task in tasks.items():
         # Velocity tasks have no target.
         for part in task.target_parts() if hasattr(task, "target_parts") else ():
-            shape = np.shape(part.value)
-            leading, core = shape[: len(shape) - part.rank], shape[len(shape) - part.rank :]
             if isinstance(part.value, Tracer):
                 raise JaxikError(f"the target of {name!r} is being traced: return from jit first, and save on the host")
-            try:
-                value = np.broadcast_to(np.asarray(part.value), (*batch, *core))
-            except ValueError:
-                raise JaxikError(f"the target of {name!r} has batch axes {leading}, the solution {batch}") from None
-            found[f"targets/{name}/{part.name}"] = value, part.unit
+            value = np.asarray(part.value)
+            leading, core = value.shape[: value.ndim - part.rank], value.shape[value.ndim - part.rank :]
+            value = value.reshape(*_aligned(name, leading, batch), *core)
+            found[f"targets/{name}/{part.name}"] = np.broadcast_to(value, (*batch, *core)), part.unit
     return found
+
+
+def _aligned(name: str, leading: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
+    """The batch axes of a target so that they broadcast to those of the solution.
+
+    A search for several solutions has an axis for them behind the batch; which of two axes of one length a target
+    belongs to cannot be told.
+    """
+    solved, several = _fits(leading, batch), bool(batch) and bool(leading) and _fits(leading, batch[:-1])
+    if solved and several and len(leading) < len(batch) and any(n > 1 for n in leading):
+        raise JaxikError(
+            f"the target of {name!r} has batch axes {leading}, the solution {batch}: give the target {(*leading, 1)} "
+            f"if the last axis is of several solutions, else {(1, *leading)}"
+        )
+    if not (solved or several):
+        raise JaxikError(f"the target of {name!r} has batch axes {leading}, the solution {batch}")
+    return leading if solved else (*leading, 1)
+
+
+def _fits(leading: tuple[int, ...], batch: tuple[int, ...]) -> bool:
+    """Whether these axes broadcast to a batch."""
+    pairs = zip(leading[::-1], batch[::-1], strict=False)
+    return len(leading) <= len(batch) and all(n in (1, m) for n, m in pairs)
 
 
 def write_solution(
@@ -162,7 +183,7 @@ def write_solution(
         arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
         units |= {"trace/size": "rad or m"}
     written = {"format", "format_version", "jaxik_version", "units", *arrays, *targets}
-    if taken := [name for name in more if name in written or not isinstance(name, str) or not name]:
+    if taken := [n for n in more if not isinstance(n, str) or not n or n in written or n.startswith(_FOLDERS)]:
         raise JaxikError(f"arrays: {taken[0]!r} is no name for an array: the file has {', '.join(sorted(written))}")
     beside = {name: value for name, (value, _) in targets.items()} | more
     units |= {name: unit for name, (_, unit) in targets.items()} | dict(more_units or {})
