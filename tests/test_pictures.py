@@ -12,6 +12,7 @@ import pytest
 from fresh import run_program
 
 import jaxik
+from benchmarks import mechanisms
 from jaxik.cli import main
 from jaxik.pictures import canvas
 from jaxik.pictures.camera import framing
@@ -65,6 +66,33 @@ def test_a_robot_is_drawn_with_its_tip_at_the_projected_pixel(name: str) -> None
     empty = canvas.canvas(*SIZE).draw(joined([drawing])._replace(color=drawing.color * 0), camera, floor)
     whole = canvas.canvas(*SIZE).draw(drawing, camera, floor)
     assert 0.01 < np.mean(np.any(np.abs(whole.astype(int) - empty) > 30, axis=-1)) < 0.6
+
+
+URDF = """<robot name="arm"><link name="base"/><link name="upper">
+  <visual><geometry><mesh filename="package://gone/upper.stl"/></geometry></visual></link><link name="hand"/>
+  <joint name="lift" type="prismatic"><parent link="base"/><child link="upper"/><origin xyz="0 0 .3"/>
+    <axis xyz="0 0 1"/><limit lower="0" upper="1" effort="1" velocity="1"/></joint>
+  <joint name="fixed" type="fixed"><parent link="upper"/><child link="hand"/><origin xyz=".5 0 0"/></joint></robot>"""
+ODD = {
+    "closed loops and a free body": mechanisms.stewart(True),
+    "a ball joint": mechanisms.stewart(False),
+    "a free base": mechanisms.hexapod(),
+    "a URDF whose mesh is missing": URDF,
+    "no joints": '<mujoco><worldbody><body pos="0 0 1"><geom size=".1"/></body></worldbody></mujoco>',
+}
+
+
+@needs_gl
+@pytest.mark.filterwarnings("ignore::jaxik.JaxikWarning")
+@pytest.mark.parametrize("kind", ODD)
+def test_any_model_is_drawn(kind: str) -> None:
+    robot = jaxik.load_robot(ODD[kind])
+    camera = framing(draw(robot), SIZE[0] / SIZE[1])
+    drawing = draw(robot)
+    floor = float(drawing.position[:, 2].min()) - 0.1
+    whole = canvas.canvas(*SIZE).draw(drawing, camera, floor)
+    empty = canvas.canvas(*SIZE).draw(drawing._replace(color=drawing.color * 0), camera, floor)
+    assert 0.01 < np.mean(np.any(np.abs(whole.astype(int) - empty) > 30, axis=-1)) < 0.7
 
 
 @pytest.mark.parametrize("name", jaxik.bundled_robots())

@@ -51,7 +51,8 @@ def draw_robot(
     alpha: float = 1.0,
 ) -> Drawing:
     """The robot at configurations (*batch, nq), all of them."""
-    q = jnp.reshape(jnp.asarray(q), (-1, robot.nq))
+    q = jnp.asarray(q)
+    q = q.reshape(int(np.prod(q.shape[:-1])), robot.nq)
     poses = robot.forward(q)
     rotation = np.asarray(poses.rotation().as_matrix(), float)[:, shapes.body]
     origin = np.asarray(poses.translation(), float)[:, shapes.body]

@@ -64,7 +64,8 @@ def automatic_shapes(robot: Robot) -> Shapes:
     ball = BALL_RADIUS * radius, 0, 0
     rows += [(body, SPHERE, ball, anchor, np.eye(3), True) for body, anchor in _anchors(robot).items()]
     if not rows:
-        return Shapes(*(np.zeros((0, *core)) for core in ((), (), (3,), (3,), (3, 3), ())))
+        bodies = range(1, len(robot.topology.body_parents)) or (0,)
+        rows = [(body, SPHERE, (ALONE, 0, 0), np.zeros(3), np.eye(3), False) for body in bodies]
     return Shapes(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
