@@ -2,7 +2,6 @@
 
 import atexit
 import ctypes.util
-import functools
 import importlib
 import os
 import sys
@@ -91,16 +90,31 @@ _SCENE = """
 """
 
 
+# Canvases that a thread keeps: opening one takes 0.3 s.
+KEPT = 4
+_canvases: dict[tuple[int, int, int], Canvas] = {}
+
+
 def canvas(width: int, height: int) -> Canvas:
-    """A canvas of this size, made once a thread."""
-    return _canvas(width, height, threading.get_ident())
+    """A canvas of this size, which is kept for the next picture."""
+    thread = threading.get_ident()
+    key = width, height, thread
+    if key not in _canvases:
+        # A context is current in one thread at most: those of others are left to them.
+        own = [known for known in _canvases if known[2] == thread]
+        if len(own) >= KEPT:
+            _canvases.pop(own[0]).free()
+        _canvases[key] = Canvas(width, height)
+        # What is registered last runs first: before MuJoCo closes the display.
+        atexit.unregister(_free)
+        atexit.register(_free)
+    return _canvases[key]
 
 
-@functools.lru_cache(maxsize=4)
-def _canvas(width: int, height: int, thread: int) -> Canvas:
-    made = Canvas(width, height)
-    atexit.register(made.free)
-    return made
+def _free() -> None:
+    """Give contexts back before the interpreter takes away what they are freed with."""
+    for key in [key for key in _canvases if key[2] == threading.get_ident()]:
+        _canvases.pop(key).free()
 
 
 def backend() -> str | None:
