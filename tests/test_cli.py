@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jaxlie
+import mujoco
 import numpy as np
 import pytest
 from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, stay, tip, without_solving  # noqa: F401 (fixtures)
@@ -17,6 +18,8 @@ from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, s
 import jaxik
 from jaxik.cli import batches, main
 from jaxik.cli.arguments import CONFIG_HELP, build_parsers
+from jaxik.robot import bundled
+from jaxik.robot.loading.catalog import bundled_outline
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -283,6 +286,12 @@ def test_robots_lists_each_bundled_robot_in_a_line(capsys: pytest.CaptureFixture
     assert ["panda", "7", "flange,", "tcp"] in lines
 
 
+@pytest.mark.parametrize("name", jaxik.bundled_robots())
+def test_robots_says_what_the_compiled_model_has(name: str) -> None:
+    model = mujoco.MjModel.from_xml_path(str(Path(bundled.__file__).parent / f"{name}.xml"))
+    assert bundled_outline(name) == (model.nv, tuple(model.site(i).name for i in range(model.nsite)))
+
+
 def test_steps_are_drawn_where_asked_and_what_is_there_is_kept(jaxik_run: Any, folder: Path) -> None:
     plot, more = folder / "t.png", ("-q", "--max-steps", "30")
     assert jaxik_run({}, "--trace", str(plot), *more, "-o", str(folder / "o.npz")).code == 0
@@ -299,7 +308,7 @@ def test_every_option_has_help() -> None:
     parser, commands = build_parsers()
     for command in (parser, *commands.values()):
         assert all(action.help for action in command._actions if action.dest != "command")
-    assert {"solve", "info", "robots"} == set(commands)
+    assert {"solve", "render", "info", "robots"} == set(commands)
 
 
 def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,38 +1,20 @@
-"""`jaxik info` and `jaxik robots`: what a robot is."""
+"""`jaxik info`: what a robot is."""
 
 import argparse
 import math
-import sys
 import warnings
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from jaxik.cli.consoles import console
 from jaxik.core.errors import JaxikWarning
 from jaxik.kinematics.topology import Joint, JointType
-from jaxik.robot.loading.catalog import bundled_names
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
-
-WIDTH = 120  # where the width of the terminal is not known
-
-
-def run_robots(arguments: argparse.Namespace) -> int:
-    """List the bundled robots, a line each; `jaxik info` has the sites that do not fit."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("robot", no_wrap=True)
-    table.add_column("degrees of freedom", justify="right", no_wrap=True)
-    table.add_column("sites")  # free to wrap, so that it is the one that gives way; its texts then do not
-    for name in bundled_names():
-        robot = load_robot(name)
-        sites = Text(", ".join(robot.frame_names["site"]), no_wrap=True, overflow="ellipsis")
-        table.add_row(Text(name, "bold"), str(robot.nv), sites)
-    _console().print(table)
-    return 0
 
 
 def run_info(arguments: argparse.Namespace) -> int:
@@ -41,24 +23,20 @@ def run_info(arguments: argparse.Namespace) -> int:
         warnings.simplefilter("always", JaxikWarning)
         robot = load_robot(arguments.robot)
         facts = _facts(robot)
-    console = _console()
-    console.print(Text(robot.name, "bold"))
-    console.print(Padding(facts, (0, 0, 1, 1), expand=False))
+    out = console()
+    out.print(Text(robot.name, "bold"))
+    out.print(Padding(facts, (0, 0, 1, 1), expand=False))
     if robot.topology.joints:
-        console.print(Text("joints", "bold"))
-        console.print(Padding(_joint_table(robot), (0, 0, 1, 1), expand=False))
+        out.print(Text("joints", "bold"))
+        out.print(Padding(_joint_table(robot), (0, 0, 1, 1), expand=False))
     for title, lines in _lists(robot).items():
         if lines:
-            console.print(Text(title, "bold").append(f" ({len(lines)})", "not bold dim"))
-            console.print(Padding(Text(", ".join(lines)), (0, 0, 1, 1), expand=False))
+            out.print(Text(title, "bold").append(f" ({len(lines)})", "not bold dim"))
+            out.print(Padding(Text(", ".join(lines)), (0, 0, 1, 1), expand=False))
     for warning in caught:
-        console.print(Text("at loading", "bold yellow"))
-        console.print(Padding(Text(str(warning.message)), (0, 0, 1, 1), expand=False))
+        out.print(Text("at loading", "bold yellow"))
+        out.print(Padding(Text(str(warning.message)), (0, 0, 1, 1), expand=False))
     return 0
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
 
 
 def _facts(robot: Robot) -> Table:
