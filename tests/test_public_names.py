@@ -70,7 +70,15 @@ print(jax.jit(lambda x: jaxik.qp(x[None, None], x[None]).x)(2.0))
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["solve", "--help"], ["render", "--help"], ["info", "--help"], ["robots"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["solve", "--help"],
+        ["render", "--help"],
+        ["info", "--help"],
+        ["doctor", "--help"],
+        ["robots"],
+    ],
     ids=" ".join,
 )
 def test_help_and_the_list_of_robots_need_neither_jax_nor_mujoco(arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`."""
+"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`, `jaxik doctor`."""
 
 import argparse
 import logging
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit code: 0 when the command ran, whatever converged; 2 for wrong input, said in one line on stderr; 1 for an
-      internal error, with its traceback; 130 when interrupted.
+      internal error, with its traceback, and where the doctor finds a fault; 130 when interrupted.
     """
     # JAX logs that there is no GPU; the summary names the device.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)
@@ -63,6 +63,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from jaxik.cli.rendering import run_render as run
     elif name == "info":
         from jaxik.cli.info import run_info as run
+    elif name == "doctor":
+        from jaxik.cli.doctor import run_doctor as run
     else:
         from jaxik.cli.robots import run_robots as run
     return run
