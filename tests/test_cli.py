@@ -279,6 +279,38 @@ def test_info_gives_velocity_limits_and_mass(capsys: pytest.CaptureFixture[str])
     assert "mass 17.42 kg" in lines
 
 
+def test_info_in_json_is_what_the_compiled_model_has(capsys: pytest.CaptureFixture[str]) -> None:
+    model = mujoco.MjModel.from_xml_path(str(Path(bundled.__file__).parent / "humanoid.xml"))
+    assert main(["info", "humanoid", "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out, parse_constant=pytest.fail)  # no NaN or Infinity, which JSON has not
+    assert (err, found["nv"], found["nq"]) == ("", model.nv, model.nq)
+    assert found["mass"] == pytest.approx(model.body_mass.sum())
+    root, *hinges = found["joints"]
+    assert (root["type"], root["upper"], root["in_q"], len(root["home"])) == ("free", None, list(range(7)), 7)
+    limits = [[joint["lower"], joint["upper"]] for joint in hinges]
+    np.testing.assert_allclose(limits, model.jnt_range[1:], rtol=1e-6)
+    assert [joint["name"] for joint in hinges] == [model.joint(j).name for j in range(1, model.njnt)]
+    site_bodies = {model.site(i).name: model.body(model.site_bodyid[i]).name for i in range(model.nsite)}
+    assert found["sites"] == site_bodies
+
+
+def test_info_in_json_says_what_a_table_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(folder / "arm.xml"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lift, *_, wrist = found["joints"]
+    assert (lift["type"], lift["unit"], lift["upper"], lift["velocity"]) == ("slide", "m", 0.5, None)
+    assert (wrist["lower"], wrist["upper"], wrist["in_q"], wrist["body"]) == (None, None, [3], "hand")
+    assert (found["keyframes"], found["geoms_with_a_name"]) == (["folded"], ["shell"])
+
+
+def test_robots_in_json_are_those_of_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["robots", "--json"]) == 0
+    found = {robot["name"]: robot for robot in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(jaxik.bundled_robots())
+    assert found["panda"] == {"name": "panda", "nv": 7, "sites": ["flange", "tcp"]}
+
+
 def test_robots_lists_each_bundled_robot_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["robots"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
@@ -317,13 +349,18 @@ def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypa
     assert jaxik_run(text, "--num-targets", "4").code == 0
 
 
-def test_command_runs_as_a_module_without_noise(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["robots"], "double_pendulum"), (["info", "panda"], "mass"), (["info", "panda", "--json"], '"mass"')],
+    ids=str,
+)
+def test_command_runs_as_a_module_without_noise(folder: Path, arguments: list[str], said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "jaxik.cli", "robots"],
+        [sys.executable, "-m", "jaxik.cli", *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(Path(jaxik.__file__).parents[1])},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1].startswith(jaxik.bundled_robots()[0])
+    assert said in done.stdout

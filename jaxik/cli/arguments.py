@@ -109,12 +109,15 @@ def _info(commands: Any) -> argparse.ArgumentParser:
     text = "print the joints, limits, frames and masses of a robot"
     parser = commands.add_parser("info", help=text, description=text.capitalize() + ".", allow_abbrev=False)
     parser.add_argument("robot", metavar="ROBOT", help="bundled name, or path of an MJCF or URDF file")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON, in SI units")
     return parser
 
 
 def _robots(commands: Any) -> argparse.ArgumentParser:
     text = "list the bundled robots"
-    return commands.add_parser("robots", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    parser = commands.add_parser("robots", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    return parser
 
 
 def _doctor(commands: Any) -> argparse.ArgumentParser:

@@ -1,8 +1,10 @@
 """`jaxik info`: what a robot is."""
 
 import argparse
+import json
 import math
 import warnings
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,7 +24,10 @@ def run_info(arguments: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as caught, jax.enable_x64(True):
         warnings.simplefilter("always", JaxikWarning)
         robot = load_robot(arguments.robot)
-        facts = _facts(robot)
+        facts = _as_json(robot) if arguments.json else _facts(robot)
+    if isinstance(facts, dict):
+        print(json.dumps(facts | {"at_loading": [str(warning.message) for warning in caught]}, indent=2))
+        return 0
     out = console()
     out.print(Text(robot.name, "bold"))
     out.print(Padding(facts, (0, 0, 1, 1), expand=False))
@@ -37,6 +42,34 @@ def run_info(arguments: argparse.Namespace) -> int:
         out.print(Text("at loading", "bold yellow"))
         out.print(Padding(Text(str(warning.message)), (0, 0, 1, 1), expand=False))
     return 0
+
+
+def _as_json(robot: Robot) -> dict[str, Any]:
+    """The robot in SI units: what has no limit is null; a ball's one limit is on its total angle."""
+    home, velocity = np.asarray(robot.q_home).tolist(), np.asarray(robot.velocity_limit)
+    lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
+    joints = [
+        {
+            "name": joint.name,
+            "type": joint.type.name.lower(),
+            "body": robot.topology.body_names[joint.body],
+            "lower": _finite(lower[j]) if joint.type.nq == 1 else None,
+            "upper": None if joint.type is JointType.FREE else _finite(upper[j]),
+            "unit": "m" if joint.type is JointType.SLIDE else "rad" if joint.type is not JointType.FREE else None,
+            "velocity": _finite(velocity[joint.v_index]),
+            "home": [home[i] for i in joint.q_indices],
+            "in_q": list(joint.q_indices),
+        }
+        for j, joint in enumerate(robot.topology.joints)
+    ]
+    facts = {"name": robot.name, "nv": robot.nv, "nq": robot.nq, "mass": float(np.asarray(robot.body_mass).sum())}
+    lists = {title.replace(" ", "_"): names for title, names in _lists(robot).items()}
+    sites = {name: robot.topology.body_names[body] for name, body in robot.topology.sites if name}
+    return facts | {"home": robot.q_home_origin, "joints": joints} | lists | {"sites": sites}
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _facts(robot: Robot) -> Table:
