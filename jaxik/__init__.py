@@ -1,55 +1,63 @@
 """Differentiable, batched inverse kinematics on MuJoCo models, in JAX."""
 
-from jaxik.batching.devices import enable_compilation_cache, use_all_cores
-from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
-from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import DerivativeStatus, Status
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from jaxik.core.version import __version__ as __version__
-from jaxik.kinematics.frames import Frame
-from jaxik.kinematics.motion import Motion
-from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.base import Limit
-from jaxik.limits.configuration import ConfigurationLimit
-from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
-from jaxik.limits.position import PositionLimit
-from jaxik.limits.velocity import VelocityLimit
-from jaxik.pictures.camera import Camera
-from jaxik.pictures.film import film
-from jaxik.pictures.picture import Picture
-from jaxik.pictures.render import render
-from jaxik.problem.problem import Problem
-from jaxik.qp_solver import ActiveSet, Certificate, QPOptions, QPSolution
-from jaxik.qp_solver.qp import qp
-from jaxik.results.npz import load, save
-from jaxik.results.plot import plot_trace
-from jaxik.results.solution import Solution
-from jaxik.results.trace import Trace
-from jaxik.robot.loading.catalog import bundled_names as bundled_robots
-from jaxik.robot.loading.load import load_robot
-from jaxik.robot.robot import Robot
-from jaxik.solvers.differential.linearization import Linearization
-from jaxik.solvers.differential.step import StepResult, linearize, step
-from jaxik.solvers.nonlinear.solve import SolveOptions, solve
-from jaxik.solvers.search.search import SearchOptions, search
-from jaxik.tasks.axis_align import AxisAlignTask
-from jaxik.tasks.base import Task
-from jaxik.tasks.com import ComTask
-from jaxik.tasks.damping import DampingTask
-from jaxik.tasks.equality_constraint import EqualityConstraintTask
-from jaxik.tasks.frame import FrameTask
-from jaxik.tasks.joint_coupling import JointCouplingTask
-from jaxik.tasks.joint_velocity import JointVelocityTask
-from jaxik.tasks.kinetic_energy import KineticEnergyTask
-from jaxik.tasks.linear_holonomic import LinearHolonomicTask
-from jaxik.tasks.look_at import LookAtTask
-from jaxik.tasks.low_acceleration import LowAccelerationTask
-from jaxik.tasks.manipulability import ManipulabilityTask
-from jaxik.tasks.objective import Objective
-from jaxik.tasks.omniwheel import OmniwheelTask
-from jaxik.tasks.posture import PostureTask
-from jaxik.tasks.relative_frame import RelativeFrameTask
-from jaxik.tasks.rolling import RollingTask
-from jaxik.tasks.velocity import VelocityTask
+
+# A public name is imported when it is first asked for: JAX and MuJoCo take over a second, which `jaxik --help` does not
+# need. This block is for type checkers and editors; at run time `_NAMES` says the same, as tests/test_public_names.py
+# holds.
+if TYPE_CHECKING:
+    from jaxik.batching.devices import enable_compilation_cache, use_all_cores
+    from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
+    from jaxik.core.pytree import leaf, pytree, static
+    from jaxik.core.status import DerivativeStatus, Status
+    from jaxik.kinematics.frames import Frame
+    from jaxik.kinematics.motion import Motion
+    from jaxik.limits.acceleration import AccelerationLimit
+    from jaxik.limits.base import Limit
+    from jaxik.limits.configuration import ConfigurationLimit
+    from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
+    from jaxik.limits.position import PositionLimit
+    from jaxik.limits.velocity import VelocityLimit
+    from jaxik.pictures.camera import Camera
+    from jaxik.pictures.film import film
+    from jaxik.pictures.picture import Picture
+    from jaxik.pictures.render import render
+    from jaxik.problem.problem import Problem
+    from jaxik.qp_solver import ActiveSet, Certificate, QPOptions, QPSolution
+    from jaxik.qp_solver.qp import qp
+    from jaxik.results.npz import load, save
+    from jaxik.results.plot import plot_trace
+    from jaxik.results.solution import Solution
+    from jaxik.results.trace import Trace
+    from jaxik.robot.loading.catalog import bundled_robots
+    from jaxik.robot.loading.load import load_robot
+    from jaxik.robot.robot import Robot
+    from jaxik.solvers.differential.linearization import Linearization
+    from jaxik.solvers.differential.step import StepResult, linearize, step
+    from jaxik.solvers.nonlinear.solve import SolveOptions, solve
+    from jaxik.solvers.search.search import SearchOptions, search
+    from jaxik.tasks.axis_align import AxisAlignTask
+    from jaxik.tasks.base import Task
+    from jaxik.tasks.com import ComTask
+    from jaxik.tasks.damping import DampingTask
+    from jaxik.tasks.equality_constraint import EqualityConstraintTask
+    from jaxik.tasks.frame import FrameTask
+    from jaxik.tasks.joint_coupling import JointCouplingTask
+    from jaxik.tasks.joint_velocity import JointVelocityTask
+    from jaxik.tasks.kinetic_energy import KineticEnergyTask
+    from jaxik.tasks.linear_holonomic import LinearHolonomicTask
+    from jaxik.tasks.look_at import LookAtTask
+    from jaxik.tasks.low_acceleration import LowAccelerationTask
+    from jaxik.tasks.manipulability import ManipulabilityTask
+    from jaxik.tasks.objective import Objective
+    from jaxik.tasks.omniwheel import OmniwheelTask
+    from jaxik.tasks.posture import PostureTask
+    from jaxik.tasks.relative_frame import RelativeFrameTask
+    from jaxik.tasks.rolling import RollingTask
+    from jaxik.tasks.velocity import VelocityTask
 
 __all__ = [
     "AccelerationLimit",
@@ -117,3 +125,75 @@ __all__ = [
     "step",
     "use_all_cores",
 ]
+
+_NAMES = {  # by module
+    "jaxik.batching.devices": "enable_compilation_cache use_all_cores",
+    "jaxik.core.errors": "JaxikError JaxikWarning LoadError UnknownNameError",
+    "jaxik.core.pytree": "leaf pytree static",
+    "jaxik.core.status": "DerivativeStatus Status",
+    "jaxik.kinematics.frames": "Frame",
+    "jaxik.kinematics.motion": "Motion",
+    "jaxik.limits.acceleration": "AccelerationLimit",
+    "jaxik.limits.base": "Limit",
+    "jaxik.limits.configuration": "ConfigurationLimit",
+    "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
+    "jaxik.limits.position": "PositionLimit",
+    "jaxik.limits.velocity": "VelocityLimit",
+    "jaxik.pictures.camera": "Camera",
+    "jaxik.pictures.film": "film",
+    "jaxik.pictures.picture": "Picture",
+    "jaxik.pictures.render": "render",
+    "jaxik.problem.problem": "Problem",
+    "jaxik.qp_solver": "ActiveSet Certificate QPOptions QPSolution",
+    "jaxik.qp_solver.qp": "qp",
+    "jaxik.results.npz": "load save",
+    "jaxik.results.plot": "plot_trace",
+    "jaxik.results.solution": "Solution",
+    "jaxik.results.trace": "Trace",
+    "jaxik.robot.loading.catalog": "bundled_robots",
+    "jaxik.robot.loading.load": "load_robot",
+    "jaxik.robot.robot": "Robot",
+    "jaxik.solvers.differential.linearization": "Linearization",
+    "jaxik.solvers.differential.step": "StepResult linearize step",
+    "jaxik.solvers.nonlinear.solve": "SolveOptions solve",
+    "jaxik.solvers.search.search": "SearchOptions search",
+    "jaxik.tasks.axis_align": "AxisAlignTask",
+    "jaxik.tasks.base": "Task",
+    "jaxik.tasks.com": "ComTask",
+    "jaxik.tasks.damping": "DampingTask",
+    "jaxik.tasks.equality_constraint": "EqualityConstraintTask",
+    "jaxik.tasks.frame": "FrameTask",
+    "jaxik.tasks.joint_coupling": "JointCouplingTask",
+    "jaxik.tasks.joint_velocity": "JointVelocityTask",
+    "jaxik.tasks.kinetic_energy": "KineticEnergyTask",
+    "jaxik.tasks.linear_holonomic": "LinearHolonomicTask",
+    "jaxik.tasks.look_at": "LookAtTask",
+    "jaxik.tasks.low_acceleration": "LowAccelerationTask",
+    "jaxik.tasks.manipulability": "ManipulabilityTask",
+    "jaxik.tasks.objective": "Objective",
+    "jaxik.tasks.omniwheel": "OmniwheelTask",
+    "jaxik.tasks.posture": "PostureTask",
+    "jaxik.tasks.relative_frame": "RelativeFrameTask",
+    "jaxik.tasks.rolling": "RollingTask",
+    "jaxik.tasks.velocity": "VelocityTask",
+}
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one that there is
+
+    def __getattr__(name: str) -> Any:
+        """Import a public name, once."""
+        if name not in _MODULE_OF:
+            from jaxik.core.errors import near_names
+
+            near = near_names(name, __all__)
+            hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else "; dir(jaxik) lists what there is"
+            raise AttributeError(f"module 'jaxik' has no attribute {name!r}{hint}")
+        value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+        globals()[name] = value  # found without this function from here on
+        return value

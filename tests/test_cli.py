@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jaxlie
+import mujoco
 import numpy as np
 import pytest
 from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, stay, tip, without_solving  # noqa: F401 (fixtures)
@@ -17,6 +18,8 @@ from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, s
 import jaxik
 from jaxik.cli import batches, main
 from jaxik.cli.arguments import CONFIG_HELP, build_parsers
+from jaxik.robot import bundled
+from jaxik.robot.loading.catalog import bundled_outline
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -276,11 +279,49 @@ def test_info_gives_velocity_limits_and_mass(capsys: pytest.CaptureFixture[str])
     assert "mass 17.42 kg" in lines
 
 
+def test_info_in_json_is_what_the_compiled_model_has(capsys: pytest.CaptureFixture[str]) -> None:
+    model = mujoco.MjModel.from_xml_path(str(Path(bundled.__file__).parent / "humanoid.xml"))
+    assert main(["info", "humanoid", "--json"]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out, parse_constant=pytest.fail)  # no NaN or Infinity, which JSON has not
+    assert (err, found["nv"], found["nq"]) == ("", model.nv, model.nq)
+    assert found["mass"] == pytest.approx(model.body_mass.sum())
+    root, *hinges = found["joints"]
+    assert (root["type"], root["upper"], root["in_q"], len(root["home"])) == ("free", None, list(range(7)), 7)
+    limits = [[joint["lower"], joint["upper"]] for joint in hinges]
+    np.testing.assert_allclose(limits, model.jnt_range[1:], rtol=1e-6)
+    assert [joint["name"] for joint in hinges] == [model.joint(j).name for j in range(1, model.njnt)]
+    site_bodies = {model.site(i).name: model.body(model.site_bodyid[i]).name for i in range(model.nsite)}
+    assert found["sites"] == site_bodies
+
+
+def test_info_in_json_says_what_a_table_does(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", str(folder / "arm.xml"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lift, *_, wrist = found["joints"]
+    assert (lift["type"], lift["unit"], lift["upper"], lift["velocity"]) == ("slide", "m", 0.5, None)
+    assert (wrist["lower"], wrist["upper"], wrist["in_q"], wrist["body"]) == (None, None, [3], "hand")
+    assert (found["keyframes"], found["geoms_with_a_name"]) == (["folded"], ["shell"])
+
+
+def test_robots_in_json_are_those_of_the_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["robots", "--json"]) == 0
+    found = {robot["name"]: robot for robot in json.loads(capsys.readouterr().out)}
+    assert list(found) == list(jaxik.bundled_robots())
+    assert found["panda"] == {"name": "panda", "nv": 7, "sites": ["flange", "tcp"]}
+
+
 def test_robots_lists_each_bundled_robot_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["robots"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()[1:]]
     assert [line[0] for line in lines] == list(jaxik.bundled_robots())
     assert ["panda", "7", "flange,", "tcp"] in lines
+
+
+@pytest.mark.parametrize("name", jaxik.bundled_robots())
+def test_robots_says_what_the_compiled_model_has(name: str) -> None:
+    model = mujoco.MjModel.from_xml_path(str(Path(bundled.__file__).parent / f"{name}.xml"))
+    assert bundled_outline(name) == (model.nv, tuple(model.site(i).name for i in range(model.nsite)))
 
 
 def test_steps_are_drawn_where_asked_and_what_is_there_is_kept(jaxik_run: Any, folder: Path) -> None:
@@ -299,7 +340,7 @@ def test_every_option_has_help() -> None:
     parser, commands = build_parsers()
     for command in (parser, *commands.values()):
         assert all(action.help for action in command._actions if action.dest != "command")
-    assert {"solve", "render", "info", "robots"} == set(commands)
+    assert {"solve", "render", "info", "robots", "doctor"} == set(commands)
 
 
 def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,13 +349,18 @@ def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypa
     assert jaxik_run(text, "--num-targets", "4").code == 0
 
 
-def test_command_runs_as_a_module_without_noise(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["robots"], "double_pendulum"), (["info", "panda"], "mass"), (["info", "panda", "--json"], '"mass"')],
+    ids=str,
+)
+def test_command_runs_as_a_module_without_noise(folder: Path, arguments: list[str], said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "jaxik.cli", "robots"],
+        [sys.executable, "-m", "jaxik.cli", *arguments],
         capture_output=True,
         text=True,
         cwd=folder,
         env=os.environ | {"PYTHONPATH": str(Path(jaxik.__file__).parents[1])},
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[1].startswith(jaxik.bundled_robots()[0])
+    assert said in done.stdout

@@ -14,7 +14,7 @@ from jaxik import load_robot
 from jaxik.core import errors
 from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
 from jaxik.robot.loading.repair import quiet_mujoco
-from jaxik.robot.loading.sources import bundled_names, read_source
+from jaxik.robot.loading.sources import bundled_robots, read_source
 
 ARM = """<mujoco model="arm"><worldbody><body name="upper"><joint name="shoulder" axis="0 0 1"/>
 <geom name="link" type="capsule" fromto="0 0 0 1 0 0" size=".1"/><body name="lower" pos="1 0 0">
@@ -72,8 +72,8 @@ def joint_names(model: mujoco.MjModel) -> list[str]:
 
 
 def test_bundled_names_all_load():
-    assert {"panda", "ur5e"} <= set(bundled_names())  # their figures: test_bundled_arms
-    for name in bundled_names():
+    assert {"panda", "ur5e"} <= set(bundled_robots())  # their figures: test_bundled_arms
+    for name in bundled_robots():
         source = read_source(name)
         assert source.name == name and source.dropped == ()
         bounded = source.model.jnt_type != mujoco.mjtJoint.mjJNT_FREE  # the motion of a free base has no limit
@@ -212,7 +212,7 @@ def _environment() -> dict[str, str]:
     [
         ("pnada", "did you mean 'panda'"),
         ("UR5", "did you mean 'ur5e'?"),
-        ("zzzz", "known: " + ", ".join(map(repr, bundled_names()))),
+        ("zzzz", "known: " + ", ".join(map(repr, bundled_robots()))),
     ],
 )
 def test_unknown_name_lists_near_names_or_else_the_bundled_ones_once(given, near):
@@ -220,7 +220,7 @@ def test_unknown_name_lists_near_names_or_else_the_bundled_ones_once(given, near
         read_source(given)
     message = str(error.value)
     assert message.startswith(f"unknown robot {given!r}; {near}") and "path of an MJCF or URDF file" in message
-    assert all(message.count(repr(name)) <= 1 for name in bundled_names())
+    assert all(message.count(repr(name)) <= 1 for name in bundled_robots())
 
 
 @pytest.fixture

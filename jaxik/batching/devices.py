@@ -35,7 +35,7 @@ def use_all_cores() -> int:
       JaxikError: if JAX has been used already.
     """
     global _sharing
-    count = _available_cores()
+    count = available_cores()
     try:
         jax.config.update("jax_num_cpu_devices", count)
     except RuntimeError:
@@ -58,7 +58,8 @@ def cores_for(elements: int) -> int:
     return count if elements >= WORTH_SHARING * count else 1
 
 
-def _available_cores() -> int:
+def available_cores() -> int:
+    """How many cores this process may use, which is how many `use_all_cores` gives."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -72,7 +73,7 @@ def _chosen() -> bool:
 def _say_idle(elements: int) -> None:
     """Warn once of a large batch on one of several cores, unless someone has set up devices or threads."""
     global _said
-    cores = _available_cores()
+    cores = available_cores()
     if _said or elements < WORTH_A_WORD or cores == 1 or _chosen():
         return
     _said = True

@@ -1,20 +1,17 @@
-"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`."""
+"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`, `jaxik doctor`."""
 
+import argparse
 import logging
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxik.cli.arguments import parse
-from jaxik.cli.info import run_info, run_robots
-from jaxik.cli.rendering import run_render
-from jaxik.cli.solving import run_solve
 from jaxik.core.errors import JaxikError, JaxikWarning
 
-COMMANDS = {"solve": run_solve, "render": run_render, "info": run_info, "robots": run_robots}
 INTERNAL, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 
@@ -26,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
       The exit code: 0 when the command ran, whatever converged; 2 for wrong input, said in one line on stderr; 1 for an
-      internal error, with its traceback; 130 when interrupted.
+      internal error, with its traceback, and where the doctor finds a fault; 130 when interrupted.
     """
     # JAX logs that there is no GPU; the summary names the device.
     logging.getLogger("jax._src.xla_bridge").setLevel(logging.ERROR)
@@ -38,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         try:
             arguments = parse(sys.argv[1:] if argv is None else argv)
-            code = COMMANDS[arguments.command](arguments)
+            code = _command(arguments.command)(arguments)
             sys.stdout.flush()
             return code
         except SystemExit as stop:  # --help and --version
@@ -56,6 +53,21 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
             _say("internal error; please report it with the lines above")
             return INTERNAL
+
+
+def _command(name: str) -> Callable[[argparse.Namespace], int]:
+    """The function of a command, imported here: --help and `robots` need neither JAX nor MuJoCo."""
+    if name == "solve":
+        from jaxik.cli.solving import run_solve as run
+    elif name == "render":
+        from jaxik.cli.rendering import run_render as run
+    elif name == "info":
+        from jaxik.cli.info import run_info as run
+    elif name == "doctor":
+        from jaxik.cli.doctor import run_doctor as run
+    else:
+        from jaxik.cli.robots import run_robots as run
+    return run
 
 
 def _say(message: Any) -> None:

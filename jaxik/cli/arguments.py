@@ -50,6 +50,7 @@ def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argumen
         "render": _render(commands),
         "info": _info(commands),
         "robots": _robots(commands),
+        "doctor": _doctor(commands),
     }
 
 
@@ -108,12 +109,25 @@ def _info(commands: Any) -> argparse.ArgumentParser:
     text = "print the joints, limits, frames and masses of a robot"
     parser = commands.add_parser("info", help=text, description=text.capitalize() + ".", allow_abbrev=False)
     parser.add_argument("robot", metavar="ROBOT", help="bundled name, or path of an MJCF or URDF file")
+    parser.add_argument("--json", action="store_true", help="print all of it as JSON, in SI units")
     return parser
 
 
 def _robots(commands: Any) -> argparse.ArgumentParser:
     text = "list the bundled robots"
-    return commands.add_parser("robots", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    parser = commands.add_parser("robots", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print the list as JSON")
+    return parser
+
+
+def _doctor(commands: Any) -> argparse.ArgumentParser:
+    text = "check versions, devices, pictures, and one solve by C MuJoCo"
+    more = " The exit code is 1 where there is a fault."
+    parser = commands.add_parser(
+        "doctor", help=text, description=f"{text[0].upper()}{text[1:]}.{more}", allow_abbrev=False
+    )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
+    return parser
 
 
 def _natural(text: str) -> int:

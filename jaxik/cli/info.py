@@ -1,38 +1,22 @@
-"""`jaxik info` and `jaxik robots`: what a robot is."""
+"""`jaxik info`: what a robot is."""
 
 import argparse
+import json
 import math
-import sys
 import warnings
+from typing import Any
 
 import jax
 import numpy as np
-from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from jaxik.cli.consoles import console
 from jaxik.core.errors import JaxikWarning
 from jaxik.kinematics.topology import Joint, JointType
-from jaxik.robot.loading.catalog import bundled_names
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
-
-WIDTH = 120  # where the width of the terminal is not known
-
-
-def run_robots(arguments: argparse.Namespace) -> int:
-    """List the bundled robots, a line each; `jaxik info` has the sites that do not fit."""
-    table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
-    table.add_column("robot", no_wrap=True)
-    table.add_column("degrees of freedom", justify="right", no_wrap=True)
-    table.add_column("sites")  # free to wrap, so that it is the one that gives way; its texts then do not
-    for name in bundled_names():
-        robot = load_robot(name)
-        sites = Text(", ".join(robot.frame_names["site"]), no_wrap=True, overflow="ellipsis")
-        table.add_row(Text(name, "bold"), str(robot.nv), sites)
-    _console().print(table)
-    return 0
 
 
 def run_info(arguments: argparse.Namespace) -> int:
@@ -40,25 +24,52 @@ def run_info(arguments: argparse.Namespace) -> int:
     with warnings.catch_warnings(record=True) as caught, jax.enable_x64(True):
         warnings.simplefilter("always", JaxikWarning)
         robot = load_robot(arguments.robot)
-        facts = _facts(robot)
-    console = _console()
-    console.print(Text(robot.name, "bold"))
-    console.print(Padding(facts, (0, 0, 1, 1), expand=False))
+        facts = _as_json(robot) if arguments.json else _facts(robot)
+    if isinstance(facts, dict):
+        print(json.dumps(facts | {"at_loading": [str(warning.message) for warning in caught]}, indent=2))
+        return 0
+    out = console()
+    out.print(Text(robot.name, "bold"))
+    out.print(Padding(facts, (0, 0, 1, 1), expand=False))
     if robot.topology.joints:
-        console.print(Text("joints", "bold"))
-        console.print(Padding(_joint_table(robot), (0, 0, 1, 1), expand=False))
+        out.print(Text("joints", "bold"))
+        out.print(Padding(_joint_table(robot), (0, 0, 1, 1), expand=False))
     for title, lines in _lists(robot).items():
         if lines:
-            console.print(Text(title, "bold").append(f" ({len(lines)})", "not bold dim"))
-            console.print(Padding(Text(", ".join(lines)), (0, 0, 1, 1), expand=False))
+            out.print(Text(title, "bold").append(f" ({len(lines)})", "not bold dim"))
+            out.print(Padding(Text(", ".join(lines)), (0, 0, 1, 1), expand=False))
     for warning in caught:
-        console.print(Text("at loading", "bold yellow"))
-        console.print(Padding(Text(str(warning.message)), (0, 0, 1, 1), expand=False))
+        out.print(Text("at loading", "bold yellow"))
+        out.print(Padding(Text(str(warning.message)), (0, 0, 1, 1), expand=False))
     return 0
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
+def _as_json(robot: Robot) -> dict[str, Any]:
+    """The robot in SI units: what has no limit is null; a ball's one limit is on its total angle."""
+    home, velocity = np.asarray(robot.q_home).tolist(), np.asarray(robot.velocity_limit)
+    lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
+    joints = [
+        {
+            "name": joint.name,
+            "type": joint.type.name.lower(),
+            "body": robot.topology.body_names[joint.body],
+            "lower": _finite(lower[j]) if joint.type.nq == 1 else None,
+            "upper": None if joint.type is JointType.FREE else _finite(upper[j]),
+            "unit": "m" if joint.type is JointType.SLIDE else "rad" if joint.type is not JointType.FREE else None,
+            "velocity": _finite(velocity[joint.v_index]),
+            "home": [home[i] for i in joint.q_indices],
+            "in_q": list(joint.q_indices),
+        }
+        for j, joint in enumerate(robot.topology.joints)
+    ]
+    facts = {"name": robot.name, "nv": robot.nv, "nq": robot.nq, "mass": float(np.asarray(robot.body_mass).sum())}
+    lists = {title.replace(" ", "_"): names for title, names in _lists(robot).items()}
+    sites = {name: robot.topology.body_names[body] for name, body in robot.topology.sites if name}
+    return facts | {"home": robot.q_home_origin, "joints": joints} | lists | {"sites": sites}
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
 
 
 def _facts(robot: Robot) -> Table:

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
 from jaxik.cli.section import Section, preview
-from jaxik.robot.loading.catalog import bundled_names
+from jaxik.robot.loading.catalog import bundled_robots
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
 
@@ -44,7 +44,7 @@ def _load(section: Section, key: str, folder: Path) -> Robot:
     file = folder / Path(source).expanduser()
     is_file = Path(source).suffix.lower() in _MODEL_FILES or ("/" in source and file.exists())
     with section.at(key).blamed():
-        robot = load_robot(file if is_file and source not in bundled_names() else source)
+        robot = load_robot(file if is_file and source not in bundled_robots() else source)
         return robot.astype(jnp.result_type(float))  # a saved robot has a precision of its own
 
 

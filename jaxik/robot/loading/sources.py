@@ -10,13 +10,13 @@ import mujoco
 import numpy as np
 
 from jaxik.core.errors import JaxikError, LoadError
-from jaxik.robot.loading.catalog import bundled_names, find_by_name, main_model
+from jaxik.robot.loading.catalog import bundled_robots, find_by_name, main_model
 from jaxik.robot.loading.mjcf import read_mjcf
 from jaxik.robot.loading.mjx import is_mjx_model, rebuild_model
 from jaxik.robot.loading.repair import compile_kinematics
 from jaxik.robot.loading.urdf import read_urdf
 
-__all__ = ["Source", "bundled_names", "read_source"]
+__all__ = ["Source", "bundled_robots", "read_source"]
 
 _VELOCITY_LIMIT = "velocity_limit:"  # a <numeric> of this name and a joint's gives its limit: MJCF has no field for it
 
