@@ -32,7 +32,10 @@ class Canvas:
         self._data = mujoco.MjData(self._model)
         self._gl = _context(width, height)
         self._gl.make_current()
-        self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_150)
+        try:
+            self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_150)
+        except mujoco.FatalError as error:  # a context that opens, as glfw's without a display, and is none
+            raise JaxikError(f"OpenGL by {backend()} does not work here ({error}): {INSTALL}") from None
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         self._rect = mujoco.MjrRect(0, 0, width, height)
 
