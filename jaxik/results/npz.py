@@ -131,7 +131,7 @@ def targets_of(tasks: Mapping[str, Any], batch: tuple[int, ...]) -> dict[str, tu
                 raise JaxikError(f"the target of {name!r} is being traced: return from jit first, and save on the host")
             value = np.asarray(part.value)
             leading, core = value.shape[: value.ndim - part.rank], value.shape[value.ndim - part.rank :]
-            value = value.reshape(*_aligned(name, leading, batch), *core)
+            value = value.reshape((*_aligned(name, leading, batch), *core))
             found[f"targets/{name}/{part.name}"] = np.broadcast_to(value, (*batch, *core)), part.unit
     return found
 
