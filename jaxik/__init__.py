@@ -50,6 +50,7 @@ from jaxik.tasks.posture import PostureTask
 from jaxik.tasks.relative_frame import RelativeFrameTask
 from jaxik.tasks.rolling import RollingTask
 from jaxik.tasks.velocity import VelocityTask
+from jaxik.viewer.view import view
 
 __all__ = [
     "AccelerationLimit",
@@ -116,4 +117,5 @@ __all__ = [
     "static",
     "step",
     "use_all_cores",
+    "view",
 ]
