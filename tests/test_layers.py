@@ -42,7 +42,7 @@ ALLOWED = {
     "__init__": EVERYTHING | {"pictures", "viewer"},
     "cli": EVERYTHING | {"pictures", "viewer"},
 }
-# What draws itself imports, when it is asked to, what draws it: `show` of a robot, a problem and a solution, and `view`.
+# What draws itself imports, when it is asked to, what draws it: their `show` and `view`.
 SHOWN, DRAWN_BY = frozenset({"robot", "problem", "results"}), ("jaxik.pictures.show", "jaxik.viewer.view")
 # Who may import mujoco: what reads models, and what draws by its renderer.
 ON_MUJOCO = frozenset({"robot.loading", "pictures"})
@@ -148,7 +148,7 @@ def test_every_package_imports_only_what_the_table_allows() -> None:
 
 def test_nothing_imports_in_a_circle_and_packages_stand_on_few_floors() -> None:
     assert cycles(PACKAGE) == []
-    assert floors(PACKAGE) <= 10
+    assert floors(PACKAGE) <= 11
 
 
 def test_every_package_says_what_it_is_for_and_what_it_imports() -> None:

@@ -1,4 +1,4 @@
-"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`."""
+"""The command line: `jaxik solve`, `jaxik render`, `jaxik view`, `jaxik info`, `jaxik robots`."""
 
 import logging
 import os
@@ -12,9 +12,10 @@ from jaxik.cli.arguments import parse
 from jaxik.cli.info import run_info, run_robots
 from jaxik.cli.rendering import run_render
 from jaxik.cli.solving import run_solve
+from jaxik.cli.viewing import run_view
 from jaxik.core.errors import JaxikError, JaxikWarning
 
-COMMANDS = {"solve": run_solve, "render": run_render, "info": run_info, "robots": run_robots}
+COMMANDS = {"solve": run_solve, "render": run_render, "view": run_view, "info": run_info, "robots": run_robots}
 INTERNAL, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 
 

@@ -82,6 +82,4 @@ def with_speed(problem: Problem) -> Problem:
     limits = limits_of(problem)
     if any(isinstance(limit, VelocityLimit) for limit in limits):
         return problem
-    return Problem(
-        problem.robot, problem.tasks, (*limits, VelocityLimit(SPEED)), problem.constraints, problem.dof_mask
-    )
+    return Problem(problem.robot, problem.tasks, (*limits, VelocityLimit(SPEED)), problem.constraints, problem.dof_mask)

@@ -24,6 +24,8 @@ RATE = 60.0
 FRAME = 1 / 30
 # A robot whose joints move less in a step than this [rad, m] stands still.
 STILL = 1e-5
+# Nor does one come nearer whose distance has not shrunk by this share in as many steps: it ends there.
+NEARER, PATIENCE = 1e-3, 60
 # Far from a target the curvature of the kinematics counts, in proportion to the distance: without damping an arm that
 # is stretched towards an unreachable target swings about the best it can do.
 LEAST_DAMPING, DAMPING_BY_DISTANCE = 1e-4, 0.5
@@ -44,8 +46,8 @@ class Shown(NamedTuple):
     q: np.ndarray
     bodies: np.ndarray
     status: str = ""
-    residuals: dict[str, float] = {}  # noqa: RUF012: nobody writes to it
-    costs: dict[str, float] = {}  # noqa: RUF012
+    residuals: dict[str, float] = {}
+    costs: dict[str, float] = {}
     milliseconds: float = 0.0
     error: str = ""
 
@@ -60,11 +62,13 @@ class Follower:
     """
 
     def __init__(self, problem: Problem, q: Any, show: Callable[[Shown], None]) -> None:
+        """Prepare; `start` begins."""
         self._problem, self._show = problem, show
         self._stepping = with_speed(problem)
         self._q = np.array(q)
         self._targets = {name: x.astype(self._q.dtype) for name, x in targets_to_drag(problem).items()}
         self._verb, self._distance = VERBS[0], 0.0
+        self._nearest, self._waited = np.inf, 0
         self._changed, self._ended = threading.Condition(), False
         self._pending = False
         self._placed: list[np.ndarray] = []
@@ -94,6 +98,7 @@ class Follower:
         with self._changed:
             self._targets[name] = np.asarray(target, self._q.dtype)
             self._pending, self._placed = True, []
+            self._nearest, self._waited = np.inf, 0
             self._changed.notify()
 
     def choose(self, verb: str) -> None:
@@ -141,8 +146,15 @@ class Follower:
         still = bool(np.max(np.abs(found - q), initial=0.0) < STILL)
         name = Status(int(status)).name
         self._distance = float(np.sqrt(2 * sum(costs.values())))
-        if self._verb == "step" and status == Status.CONVERGED:
-            name = "MOVING" if not still else "CONVERGED" if met else "STALLED"
+        nearer = self._distance < (1 - NEARER) * self._nearest
+        self._nearest, self._waited = (self._distance, 0) if nearer else (self._nearest, self._waited + 1)
+        still = still or self._waited > PATIENCE
+        # The quadratic program of a step that ran out of iterations leads on as well.
+        if self._verb == "step" and status in (Status.CONVERGED, Status.TIMEOUT):
+            if not still:
+                name = "MOVING"
+            else:
+                name = "CONVERGED" if met else "STALLED"
             with self._changed:
                 self._pending = self._pending or (not still and not self._placed)
         norms = {part: float(x) for part, x in residuals.items()}

@@ -37,6 +37,7 @@ class Panel:
         place: Callable[[np.ndarray], None],
         play: Callable[[], None] | None,
     ) -> None:
+        """Put everything on the panel."""
         self._q, self._place, self._next = np.array(q), place, 0.0
         gui = server.gui
         verb = gui.add_dropdown("follow by", VERBS, initial_value=VERBS[0])

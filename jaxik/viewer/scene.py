@@ -18,7 +18,7 @@ from jaxik.tasks.frame import FrameTask
 # Corners around a circle: round enough from where a whole robot is in view; of ghosts, there are hundreds.
 CORNERS, GHOST_CORNERS = 20, 8
 # Of the robot's size: handles, and how far away the camera is.
-HANDLE, DISTANCE = 0.16, 1.9
+HANDLE, DISTANCE = 0.16, 1.5
 
 
 class Scene:
@@ -31,6 +31,7 @@ class Scene:
     """
 
     def __init__(self, server: Any, robot: Robot, q: Any) -> None:
+        """Draw the robot and its floor."""
         self._scene, self._robot = server.scene, robot
         self._shapes = automatic_shapes(robot)
         self._handles: dict[str, Any] = {}

@@ -1,6 +1,8 @@
 """`view`: serve a page that shows a robot and lets its targets be dragged."""
 
 import builtins
+import contextlib
+import io
 import os
 import sys
 import time
@@ -34,6 +36,7 @@ class View:
     """
 
     def __init__(self, problem: Problem, q: np.ndarray, ghosts: Any, port: int, host: str) -> None:
+        """Serve; `view` checks what is given."""
         self._problem = problem
         self._server = _server(host, port)
         self.url = f"http://{host}:{self._server.get_port()}"
@@ -54,7 +57,7 @@ class View:
     def close(self) -> None:
         """Stop serving."""
         self.follower.stop()
-        self._server.stop()
+        _stop(self._server)
 
     def _show(self, shown: Shown) -> None:
         with self._server.atomic():
@@ -128,7 +131,7 @@ def write_page(path: str | os.PathLike[str], robot: Robot | Problem, q: Any = No
             scene.targets(targets_to_drag(problem))
         page = server.scene.as_html()
     finally:
-        server.stop()
+        _stop(server)
     try:
         path.write_text(page, encoding="utf-8")
     except OSError as error:
@@ -164,4 +167,11 @@ def _server(host: str, port: int) -> Any:
         import viser
     except ImportError:
         raise JaxikError(MISSING) from None
-    return viser.ViserServer(host=host, port=port, verbose=False)
+    # It prints a table of addresses, which a page that is written does not have.
+    with contextlib.redirect_stdout(io.StringIO()):
+        return viser.ViserServer(host=host, port=port, verbose=False)
+
+
+def _stop(server: Any) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):
+        server.stop()
