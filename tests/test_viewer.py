@@ -189,7 +189,7 @@ def test_a_browser_draws_the_robot_and_asks_no_other_machine(tmp_path: Path) -> 
                 args=["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"],
             )
             for name, address in (("live", served.url), ("file", written.as_uri())):
-                page, asked = browser.new_page(viewport={"width": 480, "height": 360}), []
+                page, asked = browser.new_page(viewport={"width": 800, "height": 500}), []
                 page.on("request", lambda request, asked=asked: asked.append(request.url))
                 page.goto(address)
                 picture = tmp_path / f"{name}.png"
@@ -198,7 +198,7 @@ def test_a_browser_draws_the_robot_and_asks_no_other_machine(tmp_path: Path) -> 
                     page.screenshot(path=picture, timeout=120_000)
                     pixels = np.asarray(Image.open(picture).convert("RGB"), int)
                     # Nothing else on the left of the page is blue.
-                    half = pixels[:, :300]
+                    half = pixels[150:, :450]
                     blue = (half[..., 2] > half[..., 0] + 40) & (half[..., 1] > half[..., 0] + 10)
                     if blue.mean() > 0.001:
                         break

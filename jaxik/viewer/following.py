@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -46,8 +47,8 @@ class Shown(NamedTuple):
     q: np.ndarray
     bodies: np.ndarray
     status: str = ""
-    residuals: dict[str, float] = {}
-    costs: dict[str, float] = {}
+    residuals: Mapping[str, float] = MappingProxyType({})
+    costs: Mapping[str, float] = MappingProxyType({})
     milliseconds: float = 0.0
     error: str = ""
 
@@ -151,10 +152,7 @@ class Follower:
         still = still or self._waited > PATIENCE
         # The quadratic program of a step that ran out of iterations leads on as well.
         if self._verb == "step" and status in (Status.CONVERGED, Status.TIMEOUT):
-            if not still:
-                name = "MOVING"
-            else:
-                name = "CONVERGED" if met else "STALLED"
+            name = "MOVING" if not still else "CONVERGED" if met else "STALLED"
             with self._changed:
                 self._pending = self._pending or (not still and not self._placed)
         norms = {part: float(x) for part, x in residuals.items()}
