@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from jaxik.tasks.relative_frame import RelativeFrameTask
     from jaxik.tasks.rolling import RollingTask
     from jaxik.tasks.velocity import VelocityTask
+    from jaxik.viewer.view import view
 
 __all__ = [
     "AccelerationLimit",
@@ -124,6 +125,7 @@ __all__ = [
     "static",
     "step",
     "use_all_cores",
+    "view",
 ]
 
 _NAMES = {  # by module
@@ -176,6 +178,7 @@ _NAMES = {  # by module
     "jaxik.tasks.relative_frame": "RelativeFrameTask",
     "jaxik.tasks.rolling": "RollingTask",
     "jaxik.tasks.velocity": "VelocityTask",
+    "jaxik.viewer.view": "view",
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -1,4 +1,4 @@
-"""The command line: `jaxik solve`, `jaxik render`, `jaxik info`, `jaxik robots`, `jaxik doctor`."""
+"""The command line: `jaxik solve`, `jaxik render`, `jaxik view`, `jaxik info`, `jaxik robots`, `jaxik doctor`."""
 
 import argparse
 import logging
@@ -63,6 +63,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from jaxik.cli.rendering import run_render as run
     elif name == "info":
         from jaxik.cli.info import run_info as run
+    elif name == "view":
+        from jaxik.cli.viewing import run_view as run
     elif name == "doctor":
         from jaxik.cli.doctor import run_doctor as run
     else:

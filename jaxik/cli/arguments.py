@@ -48,6 +48,7 @@ def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argumen
     return parser, {
         "solve": _solve(commands),
         "render": _render(commands),
+        "view": _view(commands),
         "info": _info(commands),
         "robots": _robots(commands),
         "doctor": _doctor(commands),
@@ -96,6 +97,24 @@ def _render(commands: Any) -> argparse.ArgumentParser:
     add("--elevation", metavar="DEG", type=float, default=-20.0, help="above 0 it looks up (default: %(default)s)")
     add("--force", action="store_true", help="replace the picture where it exists")
     return parser
+
+
+def _view(commands: Any) -> argparse.ArgumentParser:
+    text = "show a robot, or what a configuration leads to, on a page where targets are dragged"
+    parser = commands.add_parser("view", help=text, description=text.capitalize() + ".", allow_abbrev=False)
+    add = parser.add_argument
+    add("source", metavar="CONFIG|ROBOT", help="YAML file that is solved first, bundled name, or MJCF or URDF file")
+    add("--port", metavar="N", type=_port, default=8080, help="where the page is served (default: %(default)s)")
+    add("--host", metavar="ADDRESS", default="127.0.0.1", help="0.0.0.0: for other machines too (default: this one)")
+    add("--html", metavar="FILE", type=Path, help="write one file to look at instead, which needs no server")
+    add("--force", action="store_true", help="replace the file where it exists")
+    return parser
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"a whole number from 1 to 65535, not {text!r}")
+    return int(text)
 
 
 def _size(text: str) -> tuple[int, int]:

@@ -91,6 +91,12 @@ class Problem:
 
         return show_problem(self, q, **options)
 
+    def view(self, q: Any = None, **options: Any) -> Any:
+        """Serve a page on which the robot follows the targets that are dragged; arguments are those of `jaxik.view`."""
+        from jaxik.viewer.view import view
+
+        return view(self, q, **options)
+
 
 def _check(kind: str, name: str, task: Task | VelocityTask | Limit, robot: Robot) -> None:
     if not isinstance(task, Limit) and task.priority < 0:
