@@ -10,6 +10,8 @@ from jaxik.core.version import __version__ as __version__
 # holds.
 if TYPE_CHECKING:
     from jaxik.batching.devices import enable_compilation_cache, use_all_cores
+    from jaxik.collision.distances import Distances
+    from jaxik.collision.world import Boxes, Capsules, Planes, Spheres, World
     from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
     from jaxik.core.pytree import leaf, pytree, static
     from jaxik.core.status import DerivativeStatus, Status
@@ -64,12 +66,15 @@ __all__ = [
     "AccelerationLimit",
     "ActiveSet",
     "AxisAlignTask",
+    "Boxes",
     "Camera",
+    "Capsules",
     "Certificate",
     "ComTask",
     "ConfigurationLimit",
     "DampingTask",
     "DerivativeStatus",
+    "Distances",
     "EqualityConstraintTask",
     "Frame",
     "FrameTask",
@@ -90,6 +95,7 @@ __all__ = [
     "Objective",
     "OmniwheelTask",
     "Picture",
+    "Planes",
     "PositionLimit",
     "PostureTask",
     "Problem",
@@ -101,6 +107,7 @@ __all__ = [
     "SearchOptions",
     "Solution",
     "SolveOptions",
+    "Spheres",
     "Status",
     "StepResult",
     "Task",
@@ -108,6 +115,7 @@ __all__ = [
     "UnknownNameError",
     "VelocityLimit",
     "VelocityTask",
+    "World",
     "bundled_robots",
     "enable_compilation_cache",
     "film",
@@ -130,6 +138,8 @@ __all__ = [
 
 _NAMES = {  # by module
     "jaxik.batching.devices": "enable_compilation_cache use_all_cores",
+    "jaxik.collision.distances": "Distances",
+    "jaxik.collision.world": "Boxes Capsules Planes Spheres World",
     "jaxik.core.errors": "JaxikError JaxikWarning LoadError UnknownNameError",
     "jaxik.core.pytree": "leaf pytree static",
     "jaxik.core.status": "DerivativeStatus Status",

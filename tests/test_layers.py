@@ -14,8 +14,8 @@ PACKAGE = Path(__file__).parents[1] / "jaxik"
 # Which packages each package may import besides itself, lowest floor first.
 NOTHING: frozenset[str] = frozenset()
 GROUND = frozenset({"core", "numerics"})
-MOVING = GROUND | {"kinematics", "robot"}
-BELOW_PROBLEM = MOVING | {"collision", "tasks", "limits"}
+MOVING = GROUND | {"kinematics", "robot", "collision"}
+BELOW_PROBLEM = MOVING | {"tasks", "limits"}
 BELOW_SOLVERS = BELOW_PROBLEM | {"batching", "qp_solver", "results", "problem"}
 EVERYTHING = BELOW_SOLVERS | {"robot.loading", "solvers", "solvers.differential", "solvers.nonlinear", "solvers.search"}
 ALLOWED = {
@@ -23,14 +23,14 @@ ALLOWED = {
     "numerics": NOTHING,
     "batching": GROUND,
     "kinematics": GROUND,
-    "robot": GROUND | {"batching", "kinematics"},
+    "robot": GROUND | {"batching", "kinematics", "collision"},
     "robot.bundled": NOTHING,
     "robot.loading": MOVING,
     "qp_solver": GROUND | {"batching"},
     "collision": GROUND | {"kinematics"},
-    "tasks": MOVING | {"collision"},
+    "tasks": MOVING,
     "results": MOVING | {"robot.loading", "qp_solver"},
-    "limits": MOVING | {"collision", "tasks"},
+    "limits": MOVING | {"tasks"},
     "problem": BELOW_PROBLEM,
     "solvers": BELOW_SOLVERS,
     "solvers.differential": BELOW_SOLVERS | {"solvers"},
@@ -148,7 +148,7 @@ def test_every_package_imports_only_what_the_table_allows() -> None:
 
 def test_nothing_imports_in_a_circle_and_packages_stand_on_few_floors() -> None:
     assert cycles(PACKAGE) == []
-    assert floors(PACKAGE) <= 11
+    assert floors(PACKAGE) <= 12
 
 
 def test_every_package_says_what_it_is_for_and_what_it_imports() -> None:

@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from jaxik.batching.broadcast import fold
-from jaxik.batching.method import single_pass
+from jaxik.batching.method import WIDTH, single_pass
 from jaxik.batching.run import lengthened, run_batch, run_elements, unfolded
 from jaxik.batching.trailing_vmap import without_repetitions
 
@@ -57,20 +57,23 @@ def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bo
     return _linear.bind(*leaves, jaxpr=jaxpr, count=count, mapped=mapped)
 
 
-def of_each(function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
+def of_each(
+    function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tuple[Any, ...], width: int = WIDTH
+) -> Any:
     """Apply a function to each element of a batch, with derivatives of all orders.
 
     Args:
       function: of one element, in jax.numpy.
       arguments: pytrees of arrays with leading batch axes that broadcast.
       ranks: the core rank of every leaf of the arguments.
+      width: how many elements are worked on side by side.
     """
     treedef = jax.tree.structure(arguments)
     shapes: list[Any] = []
 
     @jax.custom_jvp
     def run(*leaves: Any) -> list[Any]:
-        results = run_batch(single_pass(function), jax.tree.unflatten(treedef, leaves), ranks)
+        results = run_batch(single_pass(function, width), jax.tree.unflatten(treedef, leaves), ranks)
         shapes[:] = [jax.tree.structure(results)]
         return jax.tree.leaves(results)
 

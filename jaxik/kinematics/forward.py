@@ -80,7 +80,7 @@ class Kinematics:
     def jacobian_world_aligned(self, frame: Frame) -> tuple[jax.Array, jax.Array]:
         """Linear velocity of the frame's origin and angular velocity, each (3, nv), in world axes."""
         place = self._place(frame)
-        moved = self._moved_by(self.plan.frame_segments[place])
+        moved = self.moved_by(self.plan.frame_segments[place])
         arm = self.frame_positions[place][:, None] - self.anchors
         linear = materialize(self.linear + lie.cross(self.angular, arm))
         if moved.all():
@@ -92,7 +92,7 @@ class Kinematics:
         """Poses and Jacobians of several frames, which need not differ."""
         places = [self._place(frame) for frame in frames]
         position = static_gather(self.frame_positions, places)
-        moved = np.stack([self._moved_by(self.plan.frame_segments[place]) for place in places])
+        moved = np.stack([self.moved_by(self.plan.frame_segments[place]) for place in places])
         mask = jnp.asarray(moved[:, None], self.q.dtype)
         arm = jnp.moveaxis(position, 0, 1)[:, :, None] - self.anchors[:, None]
         swing = lie.cross(jnp.broadcast_to(self.angular[:, None], arm.shape), arm)
@@ -108,7 +108,7 @@ class Kinematics:
 
         Body and offset are data, so that one program serves all frames; the plan's frames are all bodies, in order.
         """
-        moved = np.stack([self._moved_by(segment) for segment in self.plan.frame_segments])
+        moved = np.stack([self.moved_by(segment) for segment in self.plan.frame_segments])
         mask = jnp.asarray(moved, self.q.dtype)[body]
         pose = Transform(self.frame_rotations[body], self.frame_positions[body]) @ offset
         swing = lie.cross(self.angular, pose.position[:, None] - self.anchors)
@@ -157,7 +157,7 @@ class Kinematics:
                 nearer[np.ix_(topology.joints[plan.joints[a]].v_indices, columns)] = True
         return nearer, same
 
-    def _moved_by(self, segment: int) -> np.ndarray:
+    def moved_by(self, segment: int) -> np.ndarray:
         """Which degrees of freedom move `segment`: (nv,) of bool."""
         moved = np.zeros(self.nv, bool)
         if segment != WORLD:
@@ -173,7 +173,7 @@ class Kinematics:
     def center_of_mass_jacobian(self, root: int) -> jax.Array:
         """Jacobian (3, nv) of the centre of mass of the subtree that starts at body `root`."""
         mass, moment = self._moments(root)
-        moves = np.stack([*(self._moved_by(s) for s in range(len(self.plan.joints))), self._moved_by(WORLD)], axis=1)
+        moves = np.stack([*(self.moved_by(s) for s in range(len(self.plan.joints))), self.moved_by(WORLD)], axis=1)
         carries = jnp.asarray(moves, self.q.dtype)
         moved_mass, moved_moment = carries @ mass, (carries @ moment).T
         arm = moved_moment - moved_mass * self.anchors

@@ -13,6 +13,7 @@ import numpy as np
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import Topology, intern, subtree
 
 
@@ -41,6 +42,7 @@ class RobotModel:
         qpos0 were derived from the model as it was loaded.
       tendon_coefficients (nweight,): weights of the joint coordinates or distances that tendons add up.
       tendon_reference (ntendon,): length at qpos0, from which the polynomials of tendon equalities count.
+      geometry: the shapes that distances are taken of; None where none were asked for.
     """
 
     topology: Topology = static()
@@ -65,6 +67,7 @@ class RobotModel:
     equality_data: jax.Array = leaf(2)
     tendon_coefficients: jax.Array = leaf(1)
     tendon_reference: jax.Array = leaf(1)
+    geometry: Geometry | None = leaf(default=None)
 
     # --- names and sizes ---------------------------------------------------------------------------------------
 

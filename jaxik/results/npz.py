@@ -89,7 +89,7 @@ def save(
         if isinstance(thing, Solution):
             write_solution(file, thing, arrays, targets=targets)
         else:
-            units = {name: leaf.unit for name, leaf in robot_npz.LEAVES.items()}
+            units = {name: leaf.unit for name, leaf in (robot_npz.LEAVES | robot_npz.SHAPE_LEAVES).items()}
             archive.write(file, robot_npz.FORMAT, __version__, robot_npz.robot_arrays(thing), units)
 
 

@@ -10,15 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxik.batching.broadcast import batch_shape, fold, over_batch
+from jaxik.batching.linear_map import of_each
+from jaxik.batching.method import lanes_that_fit
+from jaxik.collision.pairs import PairTable
+from jaxik.collision.world import World
 from jaxik.core.pytree import core_ranks
 from jaxik.kinematics import dynamics, home, manifold, sampling
 from jaxik.kinematics.forward import Kinematics, forward
+from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.link_constants import segments
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import Topology
 from jaxik.numerics import lie
 from jaxik.numerics.lie import Transform
+
+PairFunction = Callable[[Geometry, World | None, PairTable, Kinematics], Any]
+# Numbers of each pair that are in the cache at a time.
+NUMBERS = 4
 
 
 @partial(jax.jit, static_argnums=1)
@@ -91,6 +100,27 @@ def limit_excess(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
 
 def _evaluate(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Kinematics:
     return forward(segments(robot, evaluation), q)
+
+
+def of_pairs(
+    function: PairFunction, table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, q: jax.Array
+) -> Any:
+    """A function of the pairs of a table, such as `jaxik.collision.distances.distances`."""
+    given = {"robot": robot, "world": world, "q": q}
+    batch_shape(given, {"robot": core_ranks(robot), "world": core_ranks(world), "q": 1})
+    return _compiled_of_pairs(function, table, evaluation, robot, world, q)
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _compiled_of_pairs(
+    function: PairFunction, table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, q: jax.Array
+) -> Any:
+    def of_one(robot: RobotModel, world: World | None, q: jax.Array) -> Any:
+        assert robot.geometry is not None
+        return function(robot.geometry, world, table, _evaluate(robot, evaluation, q))
+
+    given = robot.astype(q.dtype), world, q
+    return of_each(of_one, given, (core_ranks(robot), core_ranks(world), 1), lanes_that_fit(NUMBERS * len(table.names)))
 
 
 def poses(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:

@@ -12,11 +12,16 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.batching.broadcast import batch_shape
+from jaxik.collision.distances import Distances, clearance, distances, table_of
+from jaxik.collision.pairs import named_pairs
+from jaxik.collision.shapes import shape_frames
+from jaxik.collision.world import World
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import core_ranks, pytree
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.geometry import CollisionPairs, geometry_of
 from jaxik.kinematics.home import home_origin
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan, plan
@@ -215,6 +220,53 @@ class Robot(RobotModel):
     def mass_matrix(self, q: jax.Array) -> jax.Array:
         """Joint-space inertia (*batch, nv, nv) at configurations `q` (*batch, nq); see `jaxik.dynamics`."""
         return batched.on_robots(batched.mass_matrix, plan(self.topology, (), (0,)), self, self._configuration(q))
+
+    # --- distances ---------------------------------------------------------------------------------------------
+
+    def distances(self, q: jax.Array, world: World | None = None, pairs: Any = None) -> Distances:
+        """Signed distances of the robot's shapes to each other and to obstacles, at configurations `q` (*batch, nq).
+
+        Args:
+          q: configurations.
+          world: obstacles, whose leaves may have batch axes as well.
+          pairs: names of pairs: of shapes, of bodies for all of their shapes, "world" for all obstacles, "boxes" or
+            "boxes/3"; None: all of `collision_pairs`, and all shapes that move with all obstacles.
+
+        Returns:
+          `Distances`: distance (*batch, p), normal (*batch, p, 3), points (*batch, p, 2, 3), pairs.
+
+        Raises:
+          JaxikError: for a robot without shapes, for a pair that cannot move, and where no pair is left.
+          UnknownNameError: for an unknown name.
+        """
+        return self._of_pairs(distances, q, world, pairs)
+
+    def clearance(self, q: jax.Array, world: World | None = None, pairs: Any = None) -> jax.Array:
+        """The least of `distances` (*batch,) [m]; below zero in a collision."""
+        return self._of_pairs(clearance, q, world, pairs)
+
+    def in_collision(self, q: jax.Array, world: World | None = None, pairs: Any = None, margin: Any = 0.0) -> jax.Array:
+        """Whether a distance is below `margin` [m]: (*batch,) of bool."""
+        return self.clearance(q, world, pairs) < margin
+
+    def _of_pairs(self, function: batched.PairFunction, q: Any, world: Any, pairs: Any) -> Any:
+        q, geometry = self._configuration(q), geometry_of(self.name, self.geometry)
+        if world is not None and not isinstance(world, World):
+            raise JaxikError(f"world is a jaxik.World(...), not {type(world).__name__}")
+        table = table_of(self.topology, geometry, world, named_pairs(pairs))
+        return batched.of_pairs(function, table, plan(self.topology, shape_frames(geometry)), self, world, q)
+
+    @property
+    def collision_pairs(self) -> CollisionPairs:
+        """The pairs of the robot's own shapes: `kept`, by name, and `dropped`, each with its reason.
+
+        Raises:
+          JaxikError: for a robot without shapes.
+        """
+        geometry = geometry_of(self.name, self.geometry)
+        return CollisionPairs(tuple(map(geometry.named, geometry.pairs)), geometry.dropped)
+
+    # --- kinematics of one element ----------------------------------------------------------------------------
 
     def kinematics(
         self, q: jax.Array, frames: Iterable[Frame | str] = (), subtrees: Iterable[int | str] = ()

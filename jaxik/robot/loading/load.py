@@ -1,25 +1,29 @@
 """From a compiled MuJoCo model to a `Robot`."""
 
+import dataclasses
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from jaxik.core import validation
 from jaxik.core.errors import JaxikWarning
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
 from jaxik.kinematics.model import inward32
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
 from jaxik.robot.loading.equalities import read_equalities, read_tendons
+from jaxik.robot.loading.geometry import SAMPLES, read_geometry
 from jaxik.robot.loading.npz import read_robot
 from jaxik.robot.loading.sources import Source, read_source
 from jaxik.robot.robot import Robot
 
 
-def load_robot(source: Any) -> Robot:
+def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robot:
     """Load a robot.
 
     Args:
@@ -27,6 +31,8 @@ def load_robot(source: Any) -> Robot:
         `mujoco.MjSpec`, `mjx.Model`; a name of `robot_descriptions` where that package is installed, or a folder of
         MuJoCo Menagerie where the environment variable MENAGERIE_ROOT says where it is; an `.npz` that `jaxik.save`
         wrote, which gives the robot as it was, with its dtype and batch axes.
+      geometry: "model" keeps the spheres, capsules, boxes and planes of the model that collide (contype, conaffinity)
+        for `robot.distances` and collision limits, and finds the pairs of them that can; None keeps none.
 
     Returns:
       The robot; its leaves have JAX's default float type. Kinematics load where meshes are missing or collision
@@ -34,13 +40,21 @@ def load_robot(source: Any) -> Robot:
 
     Raises:
       UnknownNameError: an unknown name; lists the near ones.
-      LoadError: a missing or damaged file, malformed XML, or a model that MuJoCo refuses, with its message.
+      LoadError: a missing or damaged file, malformed XML, or a model that MuJoCo refuses, with its message; one without
+        shapes, where they are asked for.
     """
+    if geometry is not None:
+        validation.one_of("geometry", geometry, ("model",))
     if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() == ".npz":
         return read_robot(Path(source))
     read = read_source(source)
     robot = build_robot(read)
     notes = [*read.dropped, *_notes(robot, read.model)]
+    if geometry is not None:
+        samples = np.asarray(robot.sample(jax.random.key(0), SAMPLES))
+        shapes = read_geometry(read.model, read.name, samples)
+        robot = dataclasses.replace(robot, geometry=shapes)
+        notes += [f"shapes that no distance is known of: {what}" for what in shapes.lost]
     if notes:
         warnings.warn(f"{read.name}: {'; '.join(notes)}", JaxikWarning, stacklevel=2)
     return robot
@@ -81,10 +95,8 @@ def build_robot(source: Source) -> Robot:
         tendon_coefficients=tendon_coefficients,
         tendon_reference=model.tendon_length0,
     )
-    return Robot(
-        topology=topology,
-        **{name: jnp.array(value, dtype) for name, value in leaves.items()},  # no view of the model
-    )
+    arrays: dict[str, Any] = {name: jnp.array(value, dtype) for name, value in leaves.items()}  # no view of the model
+    return Robot(topology=topology, **arrays)
 
 
 def _inertias(model: mujoco.MjModel) -> np.ndarray:

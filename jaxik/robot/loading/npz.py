@@ -14,6 +14,7 @@ from jaxik.core.archive import Archive, read
 from jaxik.core.errors import JaxikWarning
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Equality, Tendon
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.geometry import DroppedPair, Geometry
 from jaxik.kinematics.model import inward32
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
 from jaxik.robot.robot import Robot
@@ -53,10 +54,43 @@ LEAVES = {
 }
 
 
+# Of the shapes, in files of robots that have some.
+SHAPE_LEAVES = {
+    "shape_position": Leaf("m", ("shapes", 3)),
+    "shape_quaternion": Leaf("1", ("shapes", 4)),
+    "shape_size": Leaf("m", ("shapes", 3)),
+}
+_SHAPES = "geometry"
+
+
 def robot_arrays(robot: Robot) -> dict[str, Any]:
     """Every leaf by its name, with its batch axes, and the names of what stands in them."""
     bodies = np.array(robot.topology.body_names, str)
-    return {name: getattr(robot, name) for name in LEAVES} | names(robot.topology) | {"body_names": bodies}
+    leaves = {name: getattr(robot, name) for name in LEAVES}
+    if robot.geometry is not None:
+        leaves |= {name: getattr(robot.geometry, name.removeprefix("shape_")) for name in SHAPE_LEAVES}
+        leaves[_SHAPES] = json.dumps({name: getattr(robot.geometry, name) for name in _static_fields()})
+    return leaves | names(robot.topology) | {"body_names": bodies}
+
+
+def _static_fields() -> list[str]:
+    return [f.name for f in dataclasses.fields(Geometry) if f.metadata.get("static")]
+
+
+def _geometry_of(archive: Archive) -> Geometry | None:
+    """The shapes that an archive holds, None without."""
+    if _SHAPES not in archive.arrays:
+        return None
+    stored = archive.json(_SHAPES)
+    try:
+        fields: dict[str, Any] = {name: _tuples(stored[name]) for name in _static_fields()}
+        fields["dropped"] = tuple(DroppedPair(*pair) for pair in fields["dropped"])
+    except (KeyError, TypeError) as error:
+        raise archive.wrong(f"{_SHAPES!r} is none of a robot: {error!r}") from None
+    for name, leaf in SHAPE_LEAVES.items():
+        core = len(fields["names"]), int(leaf.axes[1])
+        fields[name.removeprefix("shape_")] = jnp.asarray(archive.numbers(name, core))
+    return Geometry(**fields)
 
 
 def names(topology: Topology) -> dict[str, Any]:
@@ -101,7 +135,8 @@ def robot_of(archive: Archive) -> Robot:
     }
     if rounded(archive, "limits rounded inward", *leaves.values()):
         leaves["limit_lower"], leaves["limit_upper"] = inward32(leaves["limit_lower"], leaves["limit_upper"])
-    return Robot(topology, **{name: jnp.asarray(value) for name, value in leaves.items()})
+    arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in leaves.items()}
+    return Robot(topology, **arrays, geometry=_geometry_of(archive))
 
 
 def rounded(archive: Archive, consequence: str, *arrays: np.ndarray) -> bool:

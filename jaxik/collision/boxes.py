@@ -1,0 +1,172 @@
+"""Boxes, with points and line segments."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.collision.contact import Contact, roundings
+from jaxik.collision.segments import Segment
+from jaxik.numerics.fusion import materialize
+from jaxik.numerics.vectors import Vector, divide, dot, length_and_direction, select
+
+Axes = tuple[Vector, Vector, Vector]
+
+
+class Box(NamedTuple):
+    """Boxes: centre and axes in the world, half sizes along the axes."""
+
+    center: Vector
+    axes: Axes
+    half: Vector
+
+    def inward(self, v: Vector) -> Vector:
+        """A direction of the world in the box's axes."""
+        return Vector(*(dot(axis, v) for axis in self.axes))
+
+    def outward(self, v: Vector) -> Vector:
+        """A direction of the box's axes in the world."""
+        x, y, z = self.axes
+        return x * v.x + y * v.y + z * v.z
+
+    def support(self, direction: Vector) -> Vector:
+        """The corner that is farthest in a direction of the world."""
+        local = self.inward(direction)
+        return self.center + self.outward(self.half.map(lambda h, d: jnp.where(d < 0, -h, h), local))
+
+    @property
+    def extent(self) -> jax.Array:
+        return jnp.maximum(self.half.x, jnp.maximum(self.half.y, self.half.z))
+
+
+def clipped(p: Vector, half: Vector) -> Vector:
+    """The nearest point of a box around the origin."""
+    return p.map(lambda c, h: jnp.clip(c, -h, h), half)
+
+
+def point_box(a: Vector, b: Box) -> Contact:
+    """Inside the box the distance is that to the nearest face."""
+    local = b.inward(a - b.center)
+    distance, direction = _outside(local, b)
+    depth, face = _nearest_face(local, local.map(jnp.zeros_like), b.half)
+    normal = b.outward(select(distance > 0, direction, -face))
+    return Contact(jnp.where(distance > 0, distance, -depth), normal, a)
+
+
+def segment_box(a: Segment, b: Box) -> Contact:
+    """Of a segment that passes through the box the distance is the shortest way out of it."""
+    local = Segment(b.inward(a.center - b.center), b.inward(a.half))
+    # What is materialized here would be computed again for each component of point and normal.
+    t = materialize(nearest_parameter(local, b.half))
+    distance, direction = _outside(local.at(t), b)
+    axis = materialize(_shortest_way_out(local, b.half))
+    depth, out, t_inside = _way_out(local, b.half, axis)
+    apart = distance > 0
+    normal = b.outward(select(apart, direction, -out))
+    return Contact(jnp.where(apart, distance, -depth), normal, a.at(jnp.where(apart, t, t_inside)))
+
+
+def _outside(local: Vector, b: Box) -> tuple[jax.Array, Vector]:
+    """Distance of a point from a box around the origin, 0 inside, and the direction to it, in the box's axes."""
+    nearest = clipped(local, b.half)
+    return length_and_direction(nearest - local, local, roundings(local.x.dtype) * b.extent)
+
+
+def nearest_parameter(local: Segment, half: Vector) -> jax.Array:
+    """The parameter t of the point of a segment that is nearest to a box around the origin.
+
+    The squared distance is convex in t, and its slope linear between the six planes of the faces: the root lies between
+    the last plane with a slope of zero or below and the first with one of zero or above.
+    """
+
+    def slope(t: jax.Array) -> jax.Array:
+        p = local.at(t)
+        return dot(local.half, p - clipped(p, half))
+
+    one = jnp.ones_like(local.center.x)
+    low, high = -one, one
+    slope_low, slope_high = slope(low), slope(high)
+    for center, along, h in zip(local.center.components, local.half.components, half.components, strict=True):
+        for face in (-h, h):
+            t = jnp.clip(divide(face - center, along), -1, 1)
+            value = slope(t)
+            rises, falls = (value >= 0) & (t <= high), (value <= 0) & (t >= low)
+            low, slope_low = jnp.where(falls, t, low), jnp.where(falls, value, slope_low)
+            high, slope_high = jnp.where(rises, t, high), jnp.where(rises, value, slope_high)
+    root = low - divide(slope_low * (high - low), slope_high - slope_low)
+    return jnp.where(slope_low >= 0, low, jnp.where(slope_high <= 0, high, root))
+
+
+def _nearest_face(center: Vector, reach: Vector, half: Vector) -> tuple[jax.Array, Vector]:
+    """The shortest way out of a box through a face: length and direction, in the box's axes.
+
+    Args:
+      center: of a body in the box's axes.
+      reach: by how much the body stands out from its centre along each axis.
+      half: sizes of the box.
+    """
+    x, y, z = _ways_through_faces(center, reach, half)
+    axis = jnp.where((x <= y) & (x <= z), 0, jnp.where(y <= z, 1, 2))
+    return jnp.minimum(x, jnp.minimum(y, z)), _face(center, axis)
+
+
+def _ways_through_faces(center: Vector, reach: Vector, half: Vector) -> tuple[jax.Array, ...]:
+    return tuple(
+        h + r - jnp.abs(c) for h, r, c in zip(half.components, reach.components, center.components, strict=True)
+    )
+
+
+def _face(center: Vector, axis: jax.Array) -> Vector:
+    """The outward normal of the face that is passed along an axis (0, 1 or 2) by what is around `center`."""
+    return Vector(
+        *(
+            jnp.where(axis == i, jnp.where(c < 0, -1.0, 1.0), 0.0).astype(c.dtype)
+            for i, c in enumerate(center.components)
+        )
+    )
+
+
+def _shortest_way_out(local: Segment, half: Vector) -> jax.Array:
+    """Which of six separating axes is the shortest way of a segment out of a box around the origin.
+
+    0, 1, 2: through a face; 3, 4, 5: past an edge along x, y, z, at a right angle to it and to the segment.
+    """
+    zero = jnp.zeros_like(local.center.x)
+    shortest, chosen = jnp.full_like(zero, jnp.inf), zero
+    for axis, way in enumerate(_ways_through_faces(local.center, local.half.map(jnp.abs), half)):
+        chosen, shortest = jnp.where(way < shortest, axis, chosen), jnp.minimum(way, shortest)
+    for axis in range(3):
+        out, parallel = _past_edge(local, axis)
+        way = jnp.where(parallel, jnp.inf, dot(out.map(jnp.abs), half) - dot(out, local.center))
+        chosen, shortest = jnp.where(way < shortest, 3 + axis, chosen), jnp.minimum(way, shortest)
+    return chosen
+
+
+def _past_edge(local: Segment, axis: int) -> tuple[Vector, jax.Array]:
+    """The direction at right angles to a segment and to the edges along an axis, and whether these are parallel."""
+    u, v = (c for i, c in enumerate(local.half.components) if i != axis)
+    squared = u * u + v * v
+    parallel = squared <= roundings(u.dtype) * dot(local.half, local.half)
+    scale = 1 / jnp.sqrt(jnp.where(parallel, 1, squared))
+    flat = [v * scale, -u * scale]
+    flat.insert(axis, jnp.zeros_like(u))
+    out = Vector(*flat)
+    return select(dot(out, local.center) < 0, -out, out), parallel
+
+
+def _way_out(local: Segment, half: Vector, axis: jax.Array) -> tuple[jax.Array, Vector, jax.Array]:
+    """The way out along one of six axes: length, direction, and the parameter of the segment's deepest point."""
+    out = _face(local.center, axis)
+    t = jnp.where(dot(local.half, out) > 0, -1.0, 1.0).astype(axis.dtype)
+    for i in range(3):
+        past, _ = _past_edge(local, i)
+        # Where the segment passes the edge: the parameter at which both are in one plane with the axis.
+        corner = half.map(lambda h, n: jnp.where(n < 0, -h, h), past)
+        across = [c if j != i else jnp.zeros_like(c) for j, c in enumerate(local.half.components)]
+        flat = Vector(*across)
+        passing = jnp.clip(divide(dot(corner - local.center, flat), dot(flat, flat)), -1, 1)
+        out, t = select(axis == 3 + i, past, out), jnp.where(axis == 3 + i, passing, t)
+    reach = jnp.abs(dot(local.half, out))
+    return dot(out.map(jnp.abs), half) + reach - dot(out, local.center), out, t

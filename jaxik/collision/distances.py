@@ -1,0 +1,143 @@
+"""Distances of one configuration: of all pairs, class by class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.collision.box_box import box_box
+from jaxik.collision.boxes import point_box, segment_box
+from jaxik.collision.contact import Contact
+from jaxik.collision.pairs import NamedPairs, PairClass, PairTable, pair_table, shape_list
+from jaxik.collision.planes import box_plane, point_plane, segment_plane
+from jaxik.collision.segments import point_point, point_segment, segment_segment
+from jaxik.collision.shapes import Swept, of_robot, of_world
+from jaxik.collision.world import World
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.topology import Topology
+from jaxik.numerics.vectors import Vector, cross, to_array
+
+PAIRS: dict[tuple[str, str], Callable[[Any, Any], Contact]] = {
+    ("sphere", "sphere"): point_point,
+    ("sphere", "capsule"): point_segment,
+    ("sphere", "box"): point_box,
+    ("sphere", "plane"): point_plane,
+    ("capsule", "capsule"): segment_segment,
+    ("capsule", "box"): segment_box,
+    ("capsule", "plane"): segment_plane,
+    ("box", "box"): box_box,
+    ("box", "plane"): box_plane,
+}
+"""Contacts of two cores, which stand for spheres, capsules and boxes before they are swept by a radius."""
+
+
+def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> Contact:
+    """All pairs of a table (p,), in its order; obstacles that are masked are infinitely far away."""
+    shapes = of_robot(geometry, kin)
+    obstacles = {} if world is None else of_world(world, kin.q.dtype)
+    found = [_of_class(pairs, shapes, obstacles if pairs.with_obstacles else shapes) for pairs in table.classes]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
+
+
+def _of_class(pairs: PairClass, first: dict[str, Swept], second: dict[str, Swept]) -> Contact:
+    a, b = first[pairs.kinds[0]].take(pairs.rows[0]), second[pairs.kinds[1]].take(pairs.rows[1])
+    shape = (len(pairs.rows[0]),)
+    if pairs.crossed:
+        shape = len(pairs.rows[0]), len(pairs.rows[1])
+        a, b = jax.tree.map(lambda x: x[:, None], a), jax.tree.map(lambda x: x[None, :], b)
+    if pairs.kinds in PAIRS:
+        contact = PAIRS[pairs.kinds](a.core, b.core).swept(a.radius, b.radius)
+    else:
+        contact = PAIRS[pairs.kinds[1], pairs.kinds[0]](b.core, a.core).swept(b.radius, a.radius).reversed()
+    contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, shape).reshape(-1), contact)
+
+
+def table_of(topology: Topology, geometry: Geometry, world: World | None, pairs: NamedPairs | None) -> PairTable:
+    """The pairs of a robot's geometry and a world; see `pair_table`."""
+    counts = () if world is None else tuple(world.counts.items())
+    return pair_table(topology, shape_list(geometry), counts, pairs)
+
+
+def distance_rows(kin: Kinematics, signs: jax.Array, normal: Vector, point: Vector) -> jax.Array:
+    """Derivatives (k, nv) of distances along `integrate`: n . (J_b - J_a) at the points of contact.
+
+    What moves both shapes changes nothing, and the two points, which differ along n, give the same: one is enough.
+
+    Args:
+      signs (k, nv): of each pair, as `PairTable.signs`.
+      normal, point (k,): of the contacts.
+    """
+    anchors, linear, angular = (Vector(*(x[i][None] for i in range(3))) for x in (kin.anchors, kin.linear, kin.angular))
+    n, at = normal.map(lambda c: c[:, None]), point.map(lambda c: c[:, None])
+    swing = cross(angular, at - anchors) + linear
+    return signs * (n.x * swing.x + n.y * swing.y + n.z * swing.z)
+
+
+def moved_by(kin: Kinematics) -> np.ndarray:
+    """Which degrees of freedom move each body (nbody, nv): bool, static, for bodies that carry frames of the plan."""
+    topology = kin.plan.topology
+    moved = np.zeros((len(topology.body_names), topology.nv), bool)
+    for frame, segment in zip(kin.plan.frames, kin.plan.frame_segments, strict=True):
+        moved[topology.frame_body(frame)] = kin.moved_by(segment)
+    return moved
+
+
+@pytree
+class Distances:
+    """Signed distances of p pairs of shapes, with batch axes in front.
+
+    Attributes:
+      distance (*batch, p) [m]: below zero where two shapes overlap: by so much they have to move apart; infinite for an
+        obstacle that is masked.
+      normal (*batch, p, 3): unit vectors from the first shape to the second, in world axes.
+      points (*batch, p, 2, 3) [m]: on the first and the second surface, where they are nearest or overlap most.
+      pairs: of each, the names of both: shapes of the robot, and obstacles as "boxes/3".
+    """
+
+    distance: jax.Array = leaf(1)
+    normal: jax.Array = leaf(2)
+    points: jax.Array = leaf(3)
+    pairs: NamedPairs = static()
+
+    @property
+    def clearance(self) -> jax.Array:
+        """The least distance (*batch,) [m]."""
+        return jnp.min(self.distance, axis=-1)
+
+    @property
+    def nearest(self) -> jax.Array:
+        """Which pair has it (*batch,): an index of `pairs`."""
+        return jnp.argmin(self.distance, axis=-1)
+
+    def __repr__(self) -> str:
+        if isinstance(self.distance, Tracer) or not self.distance.size:
+            return f"Distances(batch {np.shape(self.distance)[:-1]}, {len(self.pairs)} pairs)"
+        least = np.unravel_index(int(np.argmin(self.distance)), self.distance.shape)
+        first, second = self.pairs[least[-1]]
+        where = f" of element {', '.join(map(str, least[:-1]))}" if len(least) > 1 else ""
+        value = float(self.distance[least])
+        return f"Distances({len(self.pairs)} pairs, batch {self.distance.shape[:-1]}; least {value:.4f} m: " + (
+            f"{first} - {second}{where})"
+        )
+
+
+def distances(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> Distances:
+    """All pairs of a table, of one element."""
+    contact = contacts(geometry, world, table, kin)
+    # Infinite times a component of zero would be NaN.
+    finite = contact._replace(distance=jnp.where(jnp.isfinite(contact.distance), contact.distance, 0))
+    points = jnp.stack([to_array(contact.point), to_array(finite.point_of_b)], axis=1)
+    return Distances(contact.distance, to_array(contact.normal), points, table.names)
+
+
+def clearance(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
+    """The least distance () of all pairs of a table, of one element."""
+    return jnp.min(contacts(geometry, world, table, kin).distance)

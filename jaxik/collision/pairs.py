@@ -1,0 +1,191 @@
+"""Which pairs of shapes are looked at, by kind: static, and so known before anything is evaluated."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.topology import WORLD, Topology, last_joint
+
+# The name that stands for all obstacles where pairs are given by name.
+OBSTACLES = "world"
+# Obstacles by the names that `World` gives them, and what kind of shape they are.
+OBSTACLE_KINDS = {"spheres": "sphere", "capsules": "capsule", "boxes": "box", "planes": "plane"}
+# Shapes that are solid without end have no distance from each other.
+ENDLESS = "plane"
+
+NamedPairs = tuple[tuple[str, str], ...]
+
+
+class PairClass(NamedTuple):
+    """Pairs of shapes of two kinds.
+
+    Attributes:
+      kinds: of the first and the second shape.
+      rows: of the first and of the second shapes, among those of their kind: each with each where `crossed`, else side
+        by side.
+      with_obstacles: whether the second are obstacles, and not shapes of the robot.
+      crossed: see `rows`.
+    """
+
+    kinds: tuple[str, str]
+    rows: tuple[tuple[int, ...], tuple[int, ...]]
+    with_obstacles: bool
+    crossed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class PairTable:
+    """All pairs, class by class.
+
+    Attributes:
+      classes: the pairs by their kinds.
+      names: of each pair, in the order of the classes: a shape of the robot, and another or an obstacle as "boxes/3".
+      bodies: of each pair, the bodies that carry its shapes; 0, the world, carries obstacles.
+    """
+
+    classes: tuple[PairClass, ...]
+    names: NamedPairs
+    bodies: tuple[tuple[int, int], ...]
+
+    def signs(self, moved: np.ndarray) -> np.ndarray:
+        """Of each pair and degree of freedom (p, nv): 1 where it moves the second shape alone, -1 the first, else 0.
+
+        Args:
+          moved (nbody, nv): bool, which degrees of freedom move each body.
+        """
+        first, second = np.array(self.bodies).T
+        return moved[second].astype(int) - moved[first].astype(int)
+
+
+class ShapeList(NamedTuple):
+    """The static part of a geometry."""
+
+    names: tuple[str, ...]
+    bodies: tuple[int, ...]
+    kinds: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+def shape_list(geometry: Geometry) -> ShapeList:
+    return ShapeList(geometry.names, geometry.bodies, geometry.kinds, geometry.pairs)
+
+
+@functools.lru_cache(maxsize=256)
+def pair_table(
+    topology: Topology, shapes: ShapeList, obstacles: tuple[tuple[str, int], ...], pairs: NamedPairs | None
+) -> PairTable:
+    """The pairs of a robot's shapes with each other and with obstacles.
+
+    Args:
+      topology: of the robot.
+      shapes: of the robot.
+      obstacles: how many there are of each kind, by the names of `OBSTACLE_KINDS`.
+      pairs: by name: a shape, a body for all of its shapes, "world" for all obstacles, "boxes" for those of a kind, or
+        "boxes/3"; None for all pairs that the geometry keeps, and all moving shapes with all obstacles.
+
+    Raises:
+      UnknownNameError: for a name that nothing has.
+      JaxikError: for two shapes that are fixed to each other, and where no pair is left.
+    """
+    count = len(shapes.names)
+    labels = [*shapes.names, *(f"{kind}/{i}" for kind, number in obstacles for i in range(number))]
+    fixed = [last_joint(topology, body) == WORLD for body in shapes.bodies]
+    if pairs is None:
+        chosen = [*shapes.pairs, *product([i for i in range(count) if not fixed[i]], range(count, len(labels)))]
+    else:
+        chosen = list(dict.fromkeys(_chosen(topology, shapes, labels, fixed, pairs)))
+    kinds = [*shapes.kinds, *(OBSTACLE_KINDS[kind] for kind, number in obstacles for _ in range(number))]
+    chosen = [(i, j) for i, j in chosen if not kinds[i] == kinds[j] == ENDLESS]
+    if not chosen:
+        raise JaxikError(f"{topology.name} has no pair of shapes whose distance can change: nothing to look at")
+    rows = _rows_by_kind(kinds[:count]) + _rows_by_kind(kinds[count:])
+    grouped: dict[tuple[str, str, bool], list[tuple[int, int]]] = {}
+    for i, j in chosen:
+        grouped.setdefault((kinds[i], kinds[j], j >= count), []).append((i, j))
+    classes, order = [], []
+    for (kind_a, kind_b, with_obstacles), members in grouped.items():
+        first, second = (tuple(dict.fromkeys(column)) for column in zip(*members, strict=True))
+        crossed = len(first) * len(second) == len(members)
+        if crossed:
+            members = list(product(first, second))
+        else:
+            first, second = zip(*members, strict=True)
+        order += members
+        places = tuple(rows[i] for i in first), tuple(rows[j] for j in second)
+        classes.append(PairClass((kind_a, kind_b), places, with_obstacles, crossed))
+    bodies = [*shapes.bodies, *[0] * (len(labels) - count)]
+    return PairTable(
+        tuple(classes),
+        tuple((labels[i], labels[j]) for i, j in order),
+        tuple((bodies[i], bodies[j]) for i, j in order),
+    )
+
+
+def _rows_by_kind(kinds: list[str]) -> list[int]:
+    """Of each shape, its place among those of its kind."""
+    return [kinds[:i].count(kind) for i, kind in enumerate(kinds)]
+
+
+def _chosen(
+    topology: Topology, shapes: ShapeList, labels: list[str], fixed: list[bool], pairs: NamedPairs
+) -> Iterable[tuple[int, int]]:
+    """Pairs of places in `labels`, the robot's shapes first."""
+    count = len(shapes.names)
+    for names in pairs:
+        members = [_members(topology, shapes, labels, name) for name in names]
+        found = []
+        for i, j in product(*members):
+            i, j = min(i, j), max(i, j)
+            still = fixed[i] if j >= count else _same_weld(topology, shapes.bodies[i], shapes.bodies[j])
+            if i < count and not still:
+                found.append((i, j))
+        if not found:
+            raise JaxikError(f"the distance of {names[0]!r} and {names[1]!r} of {topology.name} never changes")
+        yield from found
+
+
+def _same_weld(topology: Topology, first: int, second: int) -> bool:
+    return last_joint(topology, first) == last_joint(topology, second)
+
+
+def _members(topology: Topology, shapes: ShapeList, labels: list[str], name: str) -> list[int]:
+    """The shapes and obstacles that a name stands for."""
+    count = len(shapes.names)
+    if name in labels:
+        return [labels.index(name)]
+    if name in (OBSTACLES, *OBSTACLE_KINDS) and len(labels) == count:
+        raise JaxikError(f"pairs name {name!r}, but no world is given")
+    if name == OBSTACLES:
+        return list(range(count, len(labels)))
+    if name in OBSTACLE_KINDS:
+        return [i for i in range(count, len(labels)) if labels[i].startswith(f"{name}/")]
+    carriers = {topology.body_names[body] for body in shapes.bodies}
+    if name in carriers:
+        return [i for i, body in enumerate(shapes.bodies) if topology.body_names[body] == name]
+    raise unknown_name("shape, body with shapes or obstacle", name, [*labels, *sorted(carriers), OBSTACLES])
+
+
+def named_pairs(pairs: Any) -> NamedPairs | None:
+    """Pairs of names, as they are given, in a form that can be static.
+
+    Raises:
+      JaxikError: if they are no pairs of names.
+    """
+    if pairs is None:
+        return None
+    given = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in pairs]
+    if isinstance(pairs, str) or not all(
+        isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair) for pair in given
+    ):
+        raise JaxikError(f'pairs are pairs of names such as [("hand", "world"), ("link5", "link7")], not {pairs!r}')
+    if not given:
+        raise JaxikError("pairs is empty: nothing to look at; None stands for all")
+    return tuple(given)

@@ -1,0 +1,195 @@
+"""Obstacles: shapes in the world, all of them data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields
+
+
+@pytree
+class Spheres:
+    """n spheres.
+
+    Args:
+      center: (*batch, n, 3) [m], in world axes.
+      radius: (*batch, n) [m], or a number for all.
+      mask: (*batch, n), False where there is none; None: all are there. Moving, masking and resizing obstacles never
+        recompiles; another n does.
+
+    Raises:
+      JaxikError: for wrong shapes, NaN, and a radius that is not above zero.
+    """
+
+    center: Any = leaf(2)
+    radius: Any = leaf(1)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        center = _points("Spheres: center", self.center)
+        count = center.shape[-2]
+        set_fields(self, center=center, radius=_radii("Spheres", self.radius, count), mask=_mask(self.mask, count))
+
+
+@pytree
+class Capsules:
+    """n capsules: all points nearer than a radius to a line segment.
+
+    Args:
+      start, end: of the segments (*batch, n, 3) [m], in world axes.
+      radius: (*batch, n) [m], or a number for all.
+      mask: as of `Spheres`.
+
+    Raises:
+      JaxikError: as for `Spheres`.
+    """
+
+    start: Any = leaf(2)
+    end: Any = leaf(2)
+    radius: Any = leaf(1)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        start, end = _points("Capsules: start", self.start), _points("Capsules: end", self.end)
+        count = start.shape[-2]
+        if end.shape[-2] != count:
+            raise JaxikError(f"Capsules: start and end are as many, not {count} and {end.shape[-2]}")
+        radius = _radii("Capsules", self.radius, count)
+        set_fields(self, start=start, end=end, radius=radius, mask=_mask(self.mask, count))
+
+
+@pytree
+class Boxes:
+    """n boxes.
+
+    Args:
+      pose: of the centres: a jaxlie.SE3 with batch axes (*batch, n), or positions (*batch, n, 3) [m] of boxes along the
+        world's axes. It is kept as an array (*batch, n, 7), wxyz before xyz.
+      half_size: (*batch, n, 3) [m], or (3,) for all.
+      mask: as of `Spheres`.
+
+    Raises:
+      JaxikError: as for `Spheres`, of half sizes.
+    """
+
+    pose: Any = leaf(2)
+    half_size: Any = leaf(2)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.pose, jaxlie.SE3) or np.shape(self.pose)[-1:] == (7,):
+            numbers = jnp.asarray(self.pose.wxyz_xyz if isinstance(self.pose, jaxlie.SE3) else self.pose)
+        else:
+            position = _points("Boxes: pose", self.pose)
+            upright = jnp.broadcast_to(jnp.eye(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
+            numbers = jnp.concatenate([upright, position], axis=-1)
+        if np.ndim(numbers) < 2:
+            raise JaxikError(
+                f"Boxes: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one box"
+            )
+        _finite("Boxes: pose", numbers)
+        count = numbers.shape[-2]
+        half = validation.positive("Boxes: half_size", self.half_size)
+        if half.shape[-1:] != (3,):
+            raise JaxikError(f"Boxes: half_size has shape (*batch, n, 3) or (3,), not {half.shape}")
+        half = jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
+        set_fields(self, pose=numbers, half_size=half, mask=_mask(self.mask, count))
+
+
+@pytree
+class Planes:
+    """n half spaces that are solid: all points with `normal . p <= offset`, such as the ground below a floor.
+
+    Args:
+      normal: (*batch, n, 3), pointing out of what is solid; of any length but zero.
+      offset: (*batch, n) [m], or a number for all: distance of the surface from the world's origin along the normal.
+      mask: as of `Spheres`.
+
+    Raises:
+      JaxikError: for wrong shapes, NaN, and a normal of zero.
+    """
+
+    normal: Any = leaf(2)
+    offset: Any = leaf(1, default=0.0)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        normal = _points("Planes: normal", self.normal)
+        length = jnp.linalg.norm(normal, axis=-1, keepdims=True)
+        if not isinstance(length, Tracer) and not (np.asarray(length) > 0).all():
+            raise JaxikError(f"Planes: a normal points out of what is solid, and is not zero: {np.asarray(normal)!r}")
+        count = normal.shape[-2]
+        offset = validation.array("Planes: offset", self.offset)
+        _finite("Planes: offset", offset)
+        offset = jnp.broadcast_to(offset, (*offset.shape[:-1], count))
+        set_fields(self, normal=normal / length, offset=offset, mask=_mask(self.mask, count))
+
+
+@pytree
+class World:
+    """What a robot must not touch.
+
+    Each leaf may have leading batch axes: a thousand robots may each have their own world.
+
+    Args:
+      spheres, capsules, boxes, planes: obstacles of each kind; None for none.
+
+    Raises:
+      JaxikError: for a wrong type, and for a world without obstacles.
+    """
+
+    spheres: Spheres | None = leaf(default=None)
+    capsules: Capsules | None = leaf(default=None)
+    boxes: Boxes | None = leaf(default=None)
+    planes: Planes | None = leaf(default=None)
+
+    def __post_init__(self) -> None:
+        for name, kind in (("spheres", Spheres), ("capsules", Capsules), ("boxes", Boxes), ("planes", Planes)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                raise JaxikError(f"World: {name} are jaxik.{kind.__name__}(...), not {type(value).__name__}")
+        if not self.counts:
+            raise JaxikError("World() has no obstacles: give it spheres, capsules, boxes or planes; or say world=None")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many obstacles there are of each kind that has any, those that are masked included."""
+        every = {name: getattr(self, name) for name in ("spheres", "capsules", "boxes", "planes")}
+        return {name: value.mask.shape[-1] for name, value in every.items() if value is not None}
+
+
+def _points(name: str, value: Any) -> jax.Array:
+    points = validation.vector(name, value, 3)
+    if points.ndim < 2:
+        raise JaxikError(f"{name} has shape (*batch, n, 3), not {points.shape}: write [point] for one")
+    _finite(name, points)
+    return points
+
+
+def _finite(name: str, value: Any) -> None:
+    if not isinstance(value, Tracer) and not np.isfinite(np.asarray(value)).all():
+        raise JaxikError(f"{name} is finite, not {np.asarray(value)!r}; mask says which obstacles are there")
+
+
+def _radii(name: str, value: Any, count: int) -> jax.Array:
+    radius = validation.positive(f"{name}: radius", value)
+    if radius.ndim and radius.shape[-1] not in (1, count):
+        raise JaxikError(f"{name}: radius has shape (*batch, n) with n = {count}, or is a number, not {radius.shape}")
+    return jnp.broadcast_to(radius, (*radius.shape[:-1], count))
+
+
+def _mask(value: Any, count: int) -> jax.Array:
+    if value is None:
+        return jnp.ones(count, bool)
+    mask = jnp.asarray(value)
+    if mask.dtype != bool or mask.shape[-1:] != (count,):
+        raise JaxikError(f"mask is of bool, (*batch, n) with n = {count}, not {mask.dtype} of shape {mask.shape}")
+    return mask

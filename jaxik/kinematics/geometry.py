@@ -1,0 +1,79 @@
+"""The shapes that a robot carries for its distances, and which pairs of them are looked at."""
+
+from typing import NamedTuple
+
+import jax
+
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.pytree import leaf, pytree, static
+
+# In the order in which pairs name them: of a pair of two kinds, the first comes first.
+KINDS = ("sphere", "capsule", "box", "plane")
+
+
+class DroppedPair(NamedTuple):
+    """Two shapes, by name, whose distance is not looked at, and why."""
+
+    first: str
+    second: str
+    reason: str
+
+
+@pytree
+class Geometry:
+    """Shapes on the bodies of a robot.
+
+    Attributes:
+      names, bodies, kinds: of each of n shapes; kinds are those of `KINDS`.
+      pairs: index pairs of shapes of the robot whose distance is looked at.
+      dropped: the pairs that are not, with the reason.
+      lost: what the model has and no kind here stands for, a sentence each.
+      position (n, 3) [m], quaternion (n, 4) wxyz: pose of each shape in its body.
+      size (n, 3) [m]: MuJoCo's: radius; radius and half length along z; half sizes; a plane's does not matter, it is
+        all that lies below the z = 0 of its axes.
+    """
+
+    names: tuple[str, ...] = static()
+    bodies: tuple[int, ...] = static()
+    kinds: tuple[str, ...] = static()
+    pairs: tuple[tuple[int, int], ...] = static()
+    dropped: tuple[DroppedPair, ...] = static()
+    lost: tuple[str, ...] = static()
+    position: jax.Array = leaf(2)
+    quaternion: jax.Array = leaf(2)
+    size: jax.Array = leaf(2)
+
+    def __repr__(self) -> str:
+        kinds = ", ".join(f"{self.kinds.count(kind)} {kind}" for kind in KINDS if kind in self.kinds)
+        return f"Geometry({len(self.names)} shapes ({kinds}), {len(self.pairs)} pairs, {len(self.dropped)} dropped)"
+
+    def index(self, name: str) -> int:
+        """The shape of that name.
+
+        Raises:
+          UnknownNameError: if there is none; lists the near names.
+        """
+        if name not in self.names:
+            raise unknown_name("shape", name, self.names)
+        return self.names.index(name)
+
+    def named(self, pair: tuple[int, int]) -> tuple[str, str]:
+        return self.names[pair[0]], self.names[pair[1]]
+
+
+class CollisionPairs(NamedTuple):
+    """Pairs of a robot's shapes by name: those whose distance is looked at, and those that are dropped."""
+
+    kept: tuple[tuple[str, str], ...]
+    dropped: tuple[DroppedPair, ...]
+
+
+def geometry_of(robot_name: str, geometry: Geometry | None) -> Geometry:
+    """The geometry of a robot that needs one.
+
+    Raises:
+      JaxikError: if the robot was loaded without.
+    """
+    if geometry is None:
+        raise JaxikError(f'{robot_name} has no shapes: load it with load_robot(..., geometry="model")')
+    return geometry

@@ -1,0 +1,161 @@
+"""The shapes of a compiled model, and the pairs of them that can collide, as MuJoCo filters them."""
+
+import copy
+from itertools import combinations
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from jaxik.core.errors import LoadError
+from jaxik.kinematics.geometry import DroppedPair, Geometry
+
+_KINDS = {
+    int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
+    int(mujoco.mjtGeom.mjGEOM_CAPSULE): "capsule",
+    int(mujoco.mjtGeom.mjGEOM_BOX): "box",
+    int(mujoco.mjtGeom.mjGEOM_PLANE): "plane",
+}
+# Random configurations that decide which pairs never and which always touch.
+SAMPLES = 10_000
+# Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
+SAMPLING_GAP = 0.01
+
+
+def read_geometry(model: mujoco.MjModel, name: str, samples: np.ndarray) -> Geometry:
+    """The shapes that take part in collisions, with their pairs.
+
+    Args:
+      model: it is not modified.
+      name: what errors call it.
+      samples (n, nq): random configurations, which decide which pairs never and which always touch.
+
+    Raises:
+      LoadError: if the model has none.
+    """
+    collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    chosen = [int(g) for g in np.flatnonzero(collides) if int(model.geom_type[g]) in _KINDS]
+    if not chosen:
+        raise LoadError(f"{name} has no shape that collides: no sphere, capsule, box or plane with a contype")
+    names = _names(model, chosen)
+    pairs, dropped = _filtered(model, chosen, names)
+    pairs, sampled = _sampled(model, chosen, names, pairs, samples)
+    dtype = jnp.result_type(float)
+    return Geometry(
+        names=names,
+        bodies=tuple(int(model.geom_bodyid[g]) for g in chosen),
+        kinds=tuple(_KINDS[int(model.geom_type[g])] for g in chosen),
+        pairs=tuple(pairs),
+        dropped=(*dropped, *sampled),
+        lost=_lost(model, np.flatnonzero(collides)),
+        position=jnp.asarray(model.geom_pos[chosen], dtype),
+        quaternion=jnp.asarray(model.geom_quat[chosen], dtype),
+        size=jnp.asarray(model.geom_size[chosen], dtype),
+    )
+
+
+def _names(model: mujoco.MjModel, chosen: list[int]) -> tuple[str, ...]:
+    """Their own names, else that of the body with a number."""
+    counts: dict[int, int] = {}
+    names = []
+    for g in chosen:
+        body = int(model.geom_bodyid[g])
+        number = counts[body] = counts.get(body, -1) + 1
+        names.append(model.geom(g).name or f"{model.body(body).name}/{number}")
+    return tuple(names)
+
+
+def _lost(model: mujoco.MjModel, collides: np.ndarray) -> tuple[str, ...]:
+    """Shapes that collide and are of no kind here."""
+    lost = [g for g in collides if int(model.geom_type[g]) not in _KINDS]
+    kinds = {int(model.geom_type[g]): mujoco.mjtGeom(model.geom_type[g]).name[7:].lower() for g in lost}
+    return tuple(
+        f"{kind} shapes of bodies "
+        + ", ".join(sorted({model.body(model.geom_bodyid[g]).name for g in lost if model.geom_type[g] == number}))
+        for number, kind in kinds.items()
+    )
+
+
+def _filtered(
+    model: mujoco.MjModel, chosen: list[int], names: tuple[str, ...]
+) -> tuple[list[tuple[int, int]], list[DroppedPair]]:
+    """MuJoCo's filter: same weld, parent and child, contype and conaffinity, <exclude>; <pair> overrides them."""
+    forced = {frozenset(map(int, x)) for x in zip(model.pair_geom1, model.pair_geom2, strict=True)}
+    excluded = {frozenset((int(s) >> 16, int(s) & 0xFFFF)) for s in model.exclude_signature}
+    weld, parents = model.body_weldid, model.body_parentid
+    kept, dropped = [], []
+    for i, j in combinations(range(len(chosen)), 2):
+        a, b = chosen[i], chosen[j]
+        bodies = int(model.geom_bodyid[a]), int(model.geom_bodyid[b])
+        welds = weld[bodies[0]], weld[bodies[1]]
+        above = [weld[parents[w]] for w in welds]
+        # Not of what is fixed to the world: MuJoCo keeps a base and its first link.
+        related = welds[0] != 0 and welds[1] != 0 and (welds[0] == above[1] or welds[1] == above[0])
+        touches = model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
+        reason = None
+        if welds[0] == welds[1]:
+            reason = "fixed to each other"
+        elif frozenset((a, b)) in forced:
+            reason = None
+        elif related:
+            reason = "parent and child"
+        elif frozenset(bodies) in excluded:
+            reason = "excluded by the model"
+        elif not touches:
+            reason = "contype and conaffinity"
+        elif model.geom_type[a] == model.geom_type[b] == mujoco.mjtGeom.mjGEOM_PLANE:
+            reason = "two planes"
+        if reason is None:
+            kept.append((i, j))
+        elif reason != "fixed to each other":
+            dropped.append(DroppedPair(names[i], names[j], reason))
+    return kept, dropped
+
+
+def _sampled(
+    model: mujoco.MjModel,
+    chosen: list[int],
+    names: tuple[str, ...],
+    pairs: list[tuple[int, int]],
+    samples: np.ndarray,
+) -> tuple[list[tuple[int, int]], list[DroppedPair]]:
+    """Leave out pairs that touch in every sample, which a limit could never keep apart, or never come near."""
+    if not pairs:
+        return pairs, []
+    near, touching = _counts(model, chosen, pairs, samples)
+    kept, dropped = [], []
+    for pair, close, contact in zip(pairs, near, touching, strict=True):
+        first, second = (names[i] for i in pair)
+        if contact == len(samples):
+            dropped.append(DroppedPair(first, second, f"touch in all of {len(samples)} samples"))
+        elif close == 0:
+            dropped.append(
+                DroppedPair(first, second, f"never nearer than {2 * SAMPLING_GAP} m in {len(samples)} samples")
+            )
+        else:
+            kept.append(pair)
+    return kept, dropped
+
+
+def _counts(
+    model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]], samples: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """In how many samples (n, nq) each pair is near, and in how many it touches: by MuJoCo's collision detection."""
+    model = copy.copy(model)  # it may be the caller's own
+    model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_OVERRIDE
+    model.opt.disableflags &= ~(mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+    model.opt.o_margin = 2 * SAMPLING_GAP
+    data = mujoco.MjData(model)
+    row = np.full((model.ngeom, model.ngeom), len(pairs))
+    for k, (i, j) in enumerate(pairs):
+        row[chosen[i], chosen[j]] = row[chosen[j], chosen[i]] = k
+    near, touching = np.zeros((2, len(pairs) + 1), int)
+    for q in samples:
+        data.qpos[:] = q
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_collision(model, data)
+        found = row[data.contact.geom[:, 0], data.contact.geom[:, 1]]
+        near[np.unique(found)] += 1
+        touching[np.unique(found[data.contact.dist < 0])] += 1
+    return near[:-1], touching[:-1]

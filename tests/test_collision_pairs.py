@@ -1,0 +1,201 @@
+"""Shapes of robots: which are kept, which pairs are looked at, and their distances in a batch with worlds."""
+
+import dataclasses
+from functools import cache
+from pathlib import Path
+
+import chex
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
+
+# An arm on a table, with every kind of shape, a pair that always touches, one that never does, and each kind of filter.
+ARM = """<mujoco model="arm"><compiler angle="radian"/><worldbody>
+<geom name="floor" type="plane" size="1 1 1"/><geom name="decal" type="sphere" size=".2" contype="0" conaffinity="0"/>
+<body name="base" pos="0 0 .3"><geom name="socket" type="box" size=".1 .1 .1"/>
+ <body name="upper" pos="0 0 .2"><joint name="a" axis="0 1 0" range="-2 2"/><geom name="hub" size=".13"/>
+  <geom name="upper" type="capsule" size=".05" fromto="0 0 .1 0 0 .3"/>
+  <body name="fore" pos="0 0 .4"><joint name="b" axis="0 1 0" range="-2.5 2.5"/>
+   <geom name="fore" type="capsule" size=".04" fromto="0 0 .05 0 0 .25"/>
+   <body name="hand" pos="0 0 .35"><joint name="c" axis="1 0 0" range="-1 1"/><geom type="box" size=".03 .06 .04"/>
+    <geom type="sphere" size=".02" pos="0 0 .06" contype="0" conaffinity="2"/><site name="tip" pos="0 0 .08"/></body>
+  </body></body></body></worldbody>
+<contact><exclude body1="upper" body2="hand"/></contact></mujoco>"""
+
+BARE = '<mujoco><worldbody><body><joint/><geom size=".1" contype="0" conaffinity="0"/></body></worldbody></mujoco>'
+
+
+@cache
+def arm() -> jaxik.Robot:
+    return jaxik.load_robot(ARM, geometry="model")
+
+
+def world(**masks: object) -> jaxik.World:
+    return jaxik.World(
+        spheres=jaxik.Spheres([[0.5, 0, 0.5], [0, 0.5, 0.9]], 0.1, **masks),
+        capsules=jaxik.Capsules([[0.4, -0.4, 0.2]], [[0.4, 0.4, 0.2]], 0.05),
+        boxes=jaxik.Boxes([[-0.5, 0, 0.5]], [0.1, 0.2, 0.3]),
+        planes=jaxik.Planes([[-1.0, 0, 0]], -0.9),
+    )
+
+
+def placed(robot: jaxik.Robot) -> mujoco.MjModel:
+    """The model with the obstacles of `world` in it."""
+    spec = mujoco.MjSpec.from_string(ARM)
+    geom = mujoco.mjtGeom
+    add = spec.worldbody.add_geom
+    add(name="spheres/0", type=geom.mjGEOM_SPHERE, size=[0.1, 0, 0], pos=[0.5, 0, 0.5])
+    add(name="spheres/1", type=geom.mjGEOM_SPHERE, size=[0.1, 0, 0], pos=[0, 0.5, 0.9])
+    add(name="capsules/0", type=geom.mjGEOM_CAPSULE, size=[0.05, 0, 0], fromto=[0.4, -0.4, 0.2, 0.4, 0.4, 0.2])
+    add(name="boxes/0", type=geom.mjGEOM_BOX, size=[0.1, 0.2, 0.3], pos=[-0.5, 0, 0.5])
+    return spec.compile()
+
+
+def test_pairs_are_those_that_mujoco_looks_at() -> None:
+    kept, dropped = arm().collision_pairs
+    model = mujoco.MjModel.from_xml_string(ARM)
+    model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_OVERRIDE
+    model.opt.o_margin = 10.0
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    names = [model.geom(i).name or f"hand/{i - 6}" for i in range(model.ngeom)]
+    by_mujoco = {frozenset(names[i] for i in pair) for pair in data.contact.geom}
+    sampled = {frozenset(pair[:2]) for pair in dropped if "samples" in pair.reason}
+    assert {frozenset(pair) for pair in kept} | sampled == by_mujoco
+    assert {pair.reason for pair in dropped if frozenset(pair[:2]) not in by_mujoco} == {
+        "parent and child",
+        "excluded by the model",
+        "contype and conaffinity",
+    }
+
+
+def test_each_dropped_pair_has_its_reason() -> None:
+    reasons = {frozenset(pair[:2]): pair.reason for pair in arm().collision_pairs.dropped}
+    assert reasons[frozenset(("socket", "hub"))] == "touch in all of 10000 samples"
+    assert reasons[frozenset(("floor", "upper"))].startswith("never nearer than")
+    assert reasons[frozenset(("upper", "fore"))] == "parent and child"
+    assert reasons[frozenset(("upper", "hand/0"))] == "excluded by the model"
+    assert ("socket", "fore") in arm().collision_pairs.kept  # the base is fixed to the world, its child is not
+
+
+@pytest.mark.parametrize("name", ["spheres/0", "capsules/0", "boxes/0"])
+def test_distances_in_a_world_are_mujocos(name: str) -> None:
+    robot, model = arm(), placed(arm())
+    data, q = mujoco.MjData(model), np.asarray(robot.sample(jax.random.key(0), 50))
+    found = robot.distances(q, world())
+    columns = [i for i, pair in enumerate(found.pairs) if pair[1] == name]
+    assert len(columns) == 5  # the base does not move
+    for row, x in zip(np.asarray(found.distance), q, strict=True):
+        data.qpos[:] = x
+        mujoco.mj_kinematics(model, data)
+        for i in columns:
+            first = _geom(model, found.pairs[i][0])
+            line = np.zeros(6)
+            theirs = mujoco.mj_geomDistance(model, data, first, model.geom(name).id, 10.0, line)
+            if theirs > 0:  # overlapping, MuJoCo's is no shortest way out
+                assert row[i] == pytest.approx(theirs, abs=2e-6)
+            else:
+                assert row[i] < 1e-6
+
+
+def _geom(model: mujoco.MjModel, name: str) -> int:
+    if name.startswith("hand/"):
+        return int(model.body("hand").geomadr[0]) + int(name[5:])
+    return model.geom(name).id
+
+
+def test_an_element_of_a_batch_is_bitwise_as_alone_and_each_may_have_its_own_world() -> None:
+    robot, obstacles = arm(), world()
+    q = robot.sample(jax.random.key(1), 300)
+    shift = jax.random.normal(jax.random.key(2), (300, 1, 3)) * 0.1
+    own = dataclasses.replace(
+        obstacles, spheres=dataclasses.replace(obstacles.spheres, center=obstacles.spheres.center + shift)
+    )
+    batch = robot.distances(q, own)
+    some = jax.tree.map(lambda x: x[130:200] if x.ndim == 3 and len(x) == 300 else x, own)
+    chex.assert_trees_all_equal(robot.distances(q[130:200], some), jax.tree.map(lambda x: x[130:200], batch))
+    assert not np.allclose(batch.distance[0], robot.distances(q[0], obstacles).distance)
+    assert (robot.clearance(q, own) == batch.clearance).all()
+    assert (robot.in_collision(q, own) == (batch.clearance < 0)).all()
+
+
+def test_moving_and_masking_obstacles_compiles_nothing() -> None:
+    robot, q = arm(), arm().sample(jax.random.key(3), 4)
+
+    @jax.jit
+    @chex.assert_max_traces(2)  # with its derivative
+    def clearance(world, q):
+        return robot.clearance(q, world, [("fore", "spheres")])
+
+    everything = clearance(world(), q)
+    nothing = clearance(world(mask=jnp.array([False, False])), q)
+    assert np.isfinite(everything).all() and (nothing == jnp.inf).all()
+    gradient = jax.grad(lambda w: jnp.sum(jnp.minimum(clearance(w, q), 1.0)), allow_int=True)
+    moved = gradient(world(mask=jnp.array([True, False])))
+    assert np.isfinite(moved.spheres.center).all() and (moved.spheres.center[1] == 0).all()
+
+
+def test_pairs_are_chosen_by_name() -> None:
+    robot, q = arm(), arm().q_home
+    assert robot.distances(q, world(), [("hand", "boxes/0")]).pairs == (("hand/0", "boxes/0"), ("hand/1", "boxes/0"))
+    assert robot.distances(q, None, [("hand/0", "socket")]).pairs == (("socket", "hand/0"),)
+    assert {b for _, b in robot.distances(q, world(), [("fore", "world")]).pairs} == {
+        "spheres/0", "spheres/1", "capsules/0", "boxes/0", "planes/0",
+    }  # fmt: skip
+    for given, error, words in [
+        ([("hnad", "world")], UnknownNameError, "hand"),
+        ([("socket", "boxes/0")], JaxikError, "never changes"),
+        ([("hand/0", "hand/1")], JaxikError, "never changes"),
+        ([], JaxikError, "pairs is empty"),
+        (["hand"], JaxikError, "pairs of names"),
+    ]:
+        with pytest.raises(error, match=words):
+            robot.distances(q, world(), given)
+    with pytest.raises(JaxikError, match="no world is given"):
+        robot.distances(q, None, [("hand", "world")])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: jaxik.World(), "no obstacles"),
+        (lambda: jaxik.World(spheres=[[0, 0, 0]]), "jaxik.Spheres"),
+        (lambda: jaxik.Spheres([0, 0, 0], 1), "write \\[point\\]"),
+        (lambda: jaxik.Spheres([[0, 0, np.nan]], 1), "finite"),
+        (lambda: jaxik.Spheres([[0, 0, 0]], -1), "above zero"),
+        (lambda: jaxik.Spheres([[0, 0, 0]], [1, 2]), "n = 1"),
+        (lambda: jaxik.Spheres([[0, 0, 0]], 1, mask=[True, False]), "n = 1"),
+        (lambda: jaxik.Capsules([[0, 0, 0]], [[0, 0, 1], [0, 0, 2]], 1), "as many"),
+        (lambda: jaxik.Boxes([[0, 0, 0]], [1, 1, 0]), "above zero"),
+        (lambda: jaxik.Boxes([0, 0, 0], [1, 1, 1]), "write \\[point\\]"),
+        (lambda: jaxik.Planes([[0, 0, 0]]), "not zero"),
+        (lambda: jaxik.load_robot("panda").distances(np.zeros(7)), "load_robot"),
+        (lambda: jaxik.load_robot("panda").collision_pairs, "load_robot"),
+        (lambda: jaxik.load_robot("panda", geometry="mesh"), "geometry is one of"),
+        (lambda: arm().distances(np.zeros(3), "table"), "jaxik.World"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(make, words: str) -> None:
+    with pytest.raises(JaxikError, match=words) as raised:
+        make()
+    assert "\n" not in str(raised.value)
+
+
+def test_shapes_that_are_no_kind_here_are_said_and_a_robot_without_any_is_an_error() -> None:
+    other = ARM.replace('type="box" size=".03', 'type="ellipsoid" size=".03')
+    with pytest.warns(JaxikWarning, match="ellipsoid shapes of bodies hand"):
+        assert len(jaxik.load_robot(other, geometry="model").geometry.names) == 6
+    with pytest.raises(LoadError, match="no shape that collides"):
+        jaxik.load_robot(BARE, geometry="model")
+
+
+def test_a_saved_robot_keeps_its_shapes(tmp_path: Path) -> None:
+    jaxik.save(tmp_path / "arm.npz", arm())
+    again = jaxik.load(tmp_path / "arm.npz")
+    chex.assert_trees_all_equal(again, arm())
+    assert again.collision_pairs == arm().collision_pairs
