@@ -109,7 +109,7 @@ def _geom(model: mujoco.MjModel, name: str) -> int:
     return model.geom(name).id
 
 
-def test_an_element_of_a_batch_is_bitwise_as_alone_and_each_may_have_its_own_world() -> None:
+def test_an_element_does_not_depend_on_its_batch_and_may_have_its_own_world() -> None:
     robot, obstacles = arm(), world()
     q = robot.sample(jax.random.key(1), 300)
     shift = jax.random.normal(jax.random.key(2), (300, 1, 3)) * 0.1
@@ -118,7 +118,9 @@ def test_an_element_of_a_batch_is_bitwise_as_alone_and_each_may_have_its_own_wor
     )
     batch = robot.distances(q, own)
     some = jax.tree.map(lambda x: x[130:200] if x.ndim == 3 and len(x) == 300 else x, own)
-    chex.assert_trees_all_equal(robot.distances(q[130:200], some), jax.tree.map(lambda x: x[130:200], batch))
+    # XLA contracts products and sums of another loop differently: up to the last bit.
+    fewer, part = robot.distances(q[130:200], some), jax.tree.map(lambda x: x[130:200], batch)
+    chex.assert_trees_all_close(fewer, part, rtol=0, atol=1e-14)
     assert not np.allclose(batch.distance[0], robot.distances(q[0], obstacles).distance)
     assert (robot.clearance(q, own) == batch.clearance).all()
     assert (robot.in_collision(q, own) == (batch.clearance < 0)).all()
