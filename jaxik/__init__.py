@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from jaxik.kinematics.motion import Motion
     from jaxik.limits.acceleration import AccelerationLimit
     from jaxik.limits.base import Limit
+    from jaxik.limits.collision import CollisionLimit
     from jaxik.limits.configuration import ConfigurationLimit
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
     from jaxik.limits.position import PositionLimit
@@ -70,6 +71,7 @@ __all__ = [
     "Camera",
     "Capsules",
     "Certificate",
+    "CollisionLimit",
     "ComTask",
     "ConfigurationLimit",
     "DampingTask",
@@ -147,6 +149,7 @@ _NAMES = {  # by module
     "jaxik.kinematics.motion": "Motion",
     "jaxik.limits.acceleration": "AccelerationLimit",
     "jaxik.limits.base": "Limit",
+    "jaxik.limits.collision": "CollisionLimit",
     "jaxik.limits.configuration": "ConfigurationLimit",
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
     "jaxik.limits.position": "PositionLimit",

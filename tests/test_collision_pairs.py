@@ -122,7 +122,7 @@ def test_an_element_does_not_depend_on_its_batch_and_may_have_its_own_world() ->
     fewer, part = robot.distances(q[130:200], some), jax.tree.map(lambda x: x[130:200], batch)
     chex.assert_trees_all_close(fewer, part, rtol=0, atol=1e-14)
     assert not np.allclose(batch.distance[0], robot.distances(q[0], obstacles).distance)
-    assert (robot.clearance(q, own) == batch.clearance).all()
+    np.testing.assert_allclose(robot.clearance(q, own), batch.clearance, atol=1e-14)
     assert (robot.in_collision(q, own) == (batch.clearance < 0)).all()
 
 

@@ -42,6 +42,10 @@ class Limit:
     def frames(self) -> tuple[Frame, ...]:
         return ()
 
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        """The frames that it reads on a robot; static."""
+        return self.frames
+
     def check(self, robot: Robot) -> None:
         """Check on the host that the limit fits `robot`; `Problem` calls it. Extend it with `super().check`.
 
@@ -65,6 +69,10 @@ class Limit:
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
         """G (k, nv) and h (k,) with `G dq <= h`, k static; h < 0 where the limit is violated; None: no rows."""
+        return None
+
+    def distances(self, robot: Robot, kin: Kinematics) -> jax.Array | None:
+        """Signed distances (p,) that are looked at again where a step arrives: none that is positive turns negative."""
         return None
 
     def lower_bound_of_rows(

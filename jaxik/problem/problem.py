@@ -153,7 +153,8 @@ def effective_joint_limits(problem: Problem) -> Robot:
 def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:
     """The constants of the kinematics that tasks and limits look at."""
     asking = tuple(asking)
-    frames = tuple(dict.fromkeys(frame for asks in asking for frame in asks.frames))
+    read = (asks.frames_of(robot) if isinstance(asks, Limit) else asks.frames for asks in asking)
+    frames = tuple(dict.fromkeys(frame for frames in read for frame in frames))
     roots = (root for asks in asking for root in getattr(asks, "subtrees", ()))
     subtrees = tuple(dict.fromkeys(robot.topology.body_index(r) if isinstance(r, str) else r for r in roots))
     return segments(robot, plan(robot.topology, frames, subtrees))

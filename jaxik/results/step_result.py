@@ -25,6 +25,11 @@ class StepResult(Outcome):
       residuals: task, and constraint, to what it reports before the step, at the configuration it was taken from.
       limit_margins: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and
         from "rows" (*batch, k) of limits.
+      fraction (*batch,): of the quadratic program's displacement that was taken: below 1 where a `CollisionLimit` finds
+        shapes that would overlap; the displacement that velocity and margins belong to is the shorter one.
+      clearance (*batch,): the least distance [m] of its pairs at q, and nearest (*batch,) which pair that is, in the
+        order of `limit.table(robot).names`; of several limits one after the other. Neither has a derivative:
+        differentiate `robot.clearance(result.q, world)`. All three are None without a `CollisionLimit`.
       qp: the quadratic program of the highest priority; `step(..., warm_start=result.qp.active)` starts from it.
       derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of velocity, q, residuals and
         margins is worth, where the call was differentiated; else NOT_COMPUTED.
@@ -37,6 +42,9 @@ class StepResult(Outcome):
     limit_margins: dict[str, jax.Array] = leaf(1)
     qp: QPSolution = leaf()
     derivative_status: jax.Array = leaf(0)
+    fraction: jax.Array | None = leaf(0, default=None)
+    clearance: jax.Array | None = leaf(0, default=None)
+    nearest: jax.Array | None = leaf(0, default=None)
 
     def __repr__(self) -> str:
         """How steps ended, and what their derivatives are worth."""

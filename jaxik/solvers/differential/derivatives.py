@@ -31,6 +31,8 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
     worst = jnp.max(jnp.stack([kkt.derivative_status for kkt in inverses]))
     worst = jnp.where(_at_joint_limit(arguments, inverses), jnp.maximum(worst, DerivativeStatus.WEAKLY_ACTIVE), worst)
     worst = jnp.where(model.recovery_scale < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
+    if stepped.result.fraction is not None:
+        worst = jnp.where(stepped.result.fraction < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     none = has_no_solution(stepped.result.status)
     return inverses, jnp.where(none, DerivativeStatus.UNAVAILABLE, worst).astype(jnp.int32)
 
@@ -68,7 +70,8 @@ def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_o
 
     def outcome_of(arguments: tuple[Any, ...], x: jax.Array) -> dict[str, Any]:
         problem, q, motion, *_ = arguments
-        return outcome(problem, q, motion, _model(arguments), x, none)
+        fraction = stepped.result.fraction
+        return outcome(problem, q, motion, _model(arguments), x if fraction is None else fraction * x, none)
 
     return jvp_of(outcome_of, above[-1]), tangents[0], [(t.x, t.rows, t.equalities) for t in tangents]
 

@@ -15,6 +15,7 @@ from jaxik.results.step_result import StepResult
 from jaxik.solvers.differential.hierarchy import descend
 from jaxik.solvers.differential.integrate import integrate_within_limits
 from jaxik.solvers.differential.linearization import Linearization, linearized
+from jaxik.solvers.differential.shorten import arrive
 
 
 class Stepped(NamedTuple):
@@ -42,7 +43,10 @@ def take(
     status = jnp.where(finite, descent.status, Status.NONFINITE).astype(jnp.int32)
     none = has_no_solution(status)
     x = jnp.where(none, 0, descent.displacement)
-    fields = outcome(problem, q, motion, model, x, none)
+    arrival = arrive(problem, q, x, model.lower, model.upper)
+    fields = outcome(problem, q, motion, model, x if arrival is None else arrival.fraction * x, none)
+    if arrival is not None:
+        fields |= arrival._asdict()
     not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
     return Stepped(StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields), descent.each)
 

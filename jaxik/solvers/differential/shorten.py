@@ -1,0 +1,70 @@
+"""Shorten a displacement until no two shapes that were apart overlap where it arrives."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.kinematics.forward import forward
+from jaxik.limits.base import Limit
+from jaxik.problem.problem import Problem, constants_of, effective_joint_limits, limits_of
+from jaxik.solvers.differential.integrate import integrate_within_limits
+
+# Halvings before the robot stands still for a step.
+HALVINGS = 3
+# Roundings of a distance of about a metre: pairs that slide along each other are apart up to these.
+ROUNDINGS = 4
+
+
+class Arrival(NamedTuple):
+    """How much of a displacement is taken, and what is near where it arrives.
+
+    Attributes:
+      fraction (): of the displacement; 1, 1/2, 1/4, 1/8, or 0.
+      clearance (): the least distance [m] there.
+      nearest (): which pair has it, of those of all limits that look at distances.
+    """
+
+    fraction: jax.Array
+    clearance: jax.Array
+    nearest: jax.Array
+
+
+def arrive(
+    problem: Problem, q: jax.Array, displacement: jax.Array, lower: jax.Array, upper: jax.Array
+) -> Arrival | None:
+    """The longest of a few fractions of a displacement (nv,) at whose end all distances are free; None without any.
+
+    Rows of limits are linear, and what they leave out is of second order in the displacement. A pair that is apart
+    stays apart; one that overlaps may not get deeper than the deepest of all was.
+    """
+    looking = [limit for limit in limits_of(problem) if type(limit).distances is not Limit.distances]
+    if not looking:
+        return None
+    robot, moving = problem.robot, effective_joint_limits(problem)
+    constants = constants_of(robot, looking)
+
+    def distances(q: jax.Array) -> jax.Array:
+        kin = forward(constants, q)
+        return jnp.concatenate([d for limit in looking if (d := limit.distances(robot, kin)) is not None])
+
+    before = distances(q)
+    tolerance = -ROUNDINGS * jnp.finfo(q.dtype).eps
+    allowed = jnp.where(before >= tolerance, tolerance, jnp.min(before))
+
+    def after(fraction: jax.Array) -> tuple[Arrival, jax.Array]:
+        reached, _ = integrate_within_limits(moving, q, fraction * displacement, lower, upper)
+        found = distances(reached)
+        arrival = Arrival(fraction, jnp.min(found), jnp.argmin(found).astype(jnp.int32))
+        return arrival, jnp.all(found >= allowed)
+
+    def shorter(state: tuple[Arrival, jax.Array]) -> tuple[Arrival, jax.Array]:
+        fraction = state[0].fraction / 2
+        return after(jnp.where(fraction < 0.5**HALVINGS, 0, fraction))
+
+    def goes_on(state: tuple[Arrival, jax.Array]) -> jax.Array:
+        return ~state[1] & (state[0].fraction > 0)
+
+    arrival, _ = lax.while_loop(goes_on, shorter, after(jnp.ones((), q.dtype)))
+    return arrival

@@ -1,0 +1,204 @@
+"""`CollisionLimit` in `step`: shapes stay apart on the way to a target, and come apart where they overlap."""
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.core.errors import JaxikError
+from jaxik.kinematics.motion import Motion
+
+# A planar arm of capsules that reaches a metre around its base.
+ARM = """<mujoco model="reacher"><compiler angle="radian"/><worldbody>
+<body name="base" pos="0 0 .25"><geom name="socket" type="capsule" size=".1 .05"/>
+ <body name="upper" pos="0 0 .25"><joint name="a" axis="0 1 0" range="-2.6 2.6"/>
+  <geom name="upper" type="capsule" size=".04" fromto="0 0 .1 0 0 .35"/>
+  <body name="fore" pos="0 0 .4"><joint name="b" axis="0 1 0" range="-2.8 2.8"/>
+   <geom name="fore" type="capsule" size=".04" fromto="0 0 .08 0 0 .3"/>
+   <body name="hand" pos="0 0 .35"><joint name="c" axis="0 1 0" range="-2 2"/>
+    <geom name="palm" type="capsule" size=".03 .04" pos="0 0 .06"/><site name="tip" pos="0 0 .12"/></body></body></body>
+</body></worldbody></mujoco>"""
+BALLS = [((0.6, 0, 0.6), 0.12), ((-0.5, 0, 0.9), 0.15), ((0.2, 0, 1.1), 0.1)]
+STEPS, DT = 60, 0.02
+
+
+@cache
+def arm() -> jaxik.Robot:
+    return jaxik.load_robot(ARM, geometry="model")
+
+
+def world() -> jaxik.World:
+    return jaxik.World(spheres=jaxik.Spheres([center for center, _ in BALLS], [radius for _, radius in BALLS]))
+
+
+def problem(targets: Any, limit: jaxik.CollisionLimit | None) -> jaxik.Problem:
+    tip = jaxik.FrameTask(arm().frame("tip"), targets, orientation_cost=None)
+    limits = jaxik.ConfigurationLimit(), jaxik.VelocityLimit(3.0)
+    return jaxik.Problem(arm(), {"tip": tip}, limits=limits if limit is None else (*limits, limit))
+
+
+@jax.jit
+@chex.assert_max_traces(2)  # with a limit and without
+def walk(given: jaxik.Problem, q: jax.Array) -> tuple[jax.Array, Any]:
+    """Configurations (steps + 1, n, nq) and the results of steps towards targets (n, 3)."""
+
+    def one(q: jax.Array, _: None) -> Any:
+        result = jaxik.step(given, q, DT, damping=1e-3)
+        return result.q, (result.q, (result.status, result.clearance, result.nearest, result.fraction))
+
+    _, (path, results) = jax.lax.scan(one, q, length=STEPS)
+    return jnp.concatenate([q[None], path]), results
+
+
+@cache
+def starts() -> tuple[jax.Array, jax.Array, np.ndarray]:
+    """Configurations, targets around obstacles and in them, and the clearance of the configurations."""
+    q = arm().sample(jax.random.key(0), 300)
+    targets = arm().frame_pose(arm().sample(jax.random.key(1), 300), "tip").translation()
+    targets = targets.at[:100].set(jnp.asarray([BALLS[i % 3][0] for i in range(100)]))
+    return q, targets, np.asarray(arm().clearance(q, world()))
+
+
+def by_mujoco(path: np.ndarray) -> np.ndarray:
+    """The depth (steps + 1, n) of the deepest contact, zero where there is none, by MuJoCo's collision detection."""
+    spec = mujoco.MjSpec.from_string(ARM)
+    for center, radius in BALLS:
+        spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0], pos=center)
+    model = spec.compile()
+    data = mujoco.MjData(model)
+    depth = np.zeros(path.shape[:2])
+    for where in np.ndindex(depth.shape):
+        data.qpos[:] = path[where]
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_collision(model, data)
+        depth[where] = max(0.0, -data.contact.dist.min(initial=0.0))
+    return depth
+
+
+@cache
+def walked() -> tuple[np.ndarray, Any]:
+    q, targets, _ = starts()
+    return jax.device_get(walk(problem(targets, jaxik.CollisionLimit(world())), q))
+
+
+def test_what_starts_apart_stays_apart_and_every_step_has_a_solution() -> None:
+    path, (status, clearance, *_) = walked()
+    free = starts()[2] > 0
+    assert 100 < free.sum() < 280
+    assert by_mujoco(path[:, free]).max() < 1e-6
+    assert (clearance[:, free] > -1e-6).all() and (status == jaxik.Status.CONVERGED).all()
+    # Without the limit, half of them are in an obstacle on the way.
+    through, _ = jax.device_get(walk(problem(starts()[1], None), starts()[0]))
+    assert np.mean(by_mujoco(through[:, free]).max(0) > 0.01) > 0.3
+
+
+def test_what_is_near_does_not_keep_from_targets_that_are_free() -> None:
+    path, _ = walked()
+    _, targets, before = starts()
+    tip = arm().frame_pose(path[-1], "tip").translation()
+    arrived = np.linalg.norm(tip - targets, axis=-1) < 0.01
+    assert np.mean(arrived[100:][before[100:] > 0]) > 0.4
+    assert not arrived[:100].any()  # in a ball
+
+
+def test_what_overlaps_comes_apart_and_never_gets_deeper() -> None:
+    _, (_, clearance, *_) = walked()
+    before = starts()[2]
+    deep = before < -0.01
+    assert deep.sum() > 20 and before.min() < -0.1
+    each = np.concatenate([before[None], clearance])[:, deep]
+    assert (np.diff(np.minimum(each, 0), axis=0) > -1e-6).all()
+    assert np.mean(each[-1] > 0) > 0.95
+
+
+def test_a_result_says_what_is_near() -> None:
+    path, (_, clearance, nearest, fraction) = walked()
+    limit = jaxik.CollisionLimit(world())
+    found = arm().distances(path[-1], world())
+    np.testing.assert_allclose(clearance[-1], found.clearance, atol=1e-12)
+    names = limit.table(arm()).names
+    assert [names[i] for i in nearest[-1]] == [found.pairs[i] for i in np.asarray(found.nearest)]
+    assert ((fraction == 1) | (fraction < 1)).all() and (fraction >= 0).all()
+
+
+def test_rows_are_derivatives_of_distances_to_the_nearest_pairs() -> None:
+    limit, robot = jaxik.CollisionLimit(world(), margin=0.01, gain=0.5, rows=4), arm()
+    q = robot.sample(jax.random.key(5))
+    motion = Motion(0.1, None)
+
+    def rows(q: jax.Array) -> Any:
+        kin = robot.kinematics(q, limit.frames_of(robot))
+        return limit.inequalities(robot, kin, motion)
+
+    def distances(q: jax.Array) -> jax.Array:
+        return jnp.sort(limit.distances(robot, robot.kinematics(q, limit.frames_of(robot))))[:4]
+
+    matrix, right = rows(q)
+    step = 1e-6
+    differences = [(distances(q + step * x) - distances(q - step * x)) / (2 * step) for x in jnp.eye(3)]
+    np.testing.assert_allclose(matrix, -jnp.stack(differences, axis=1), atol=1e-7)
+    np.testing.assert_allclose(right, 0.5 * (distances(q) - 0.01), atol=1e-12)
+    timed = dataclasses.replace(limit, rate=jnp.asarray(3.0))
+    right = timed.inequalities(robot, robot.kinematics(q, limit.frames_of(robot)), motion)[1]
+    np.testing.assert_allclose(right, (1 - np.exp(-0.3)) * (distances(q) - 0.01), atol=1e-12)
+
+
+def test_a_step_is_shortened_where_its_rows_let_it_overlap() -> None:
+    """A gain of 1, no margin and a long step: what is left is of second order, and too much."""
+    q, targets, before = starts()
+    limit = jaxik.CollisionLimit(world(), margin=0.0, gain=1.0, rows=1)
+    given = dataclasses.replace(problem(targets, limit), limits=(jaxik.ConfigurationLimit(), limit))
+    result = jaxik.step(given, q, DT)
+    shortened, free = np.asarray(result.fraction) < 1, before > 0
+    assert shortened[free].sum() > 5
+    assert by_mujoco(np.asarray(result.q)[None, free]).max() < 1e-6
+    np.testing.assert_allclose(result.velocity * DT, arm().difference(q, result.q), atol=1e-12)
+
+
+def test_moving_obstacles_and_changing_a_margin_compiles_nothing() -> None:
+    @jax.jit
+    @chex.assert_max_traces(1)
+    def clearance(q, world, margin, gain):
+        limit = jaxik.CollisionLimit(world, margin=margin, gain=gain)
+        return jaxik.step(problem(jnp.zeros(3), limit), q, DT).clearance
+
+    q = starts()[0][:4]
+    first = clearance(q, world(), 0.005, 0.9)
+    moved = dataclasses.replace(world().spheres, center=world().spheres.center + 0.1)
+    second = clearance(q, jaxik.World(spheres=moved), 0.02, 0.5)
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: jaxik.CollisionLimit("table"), "jaxik.World"),
+        (lambda: jaxik.CollisionLimit(margin=-0.01), "margin must not be negative"),
+        (lambda: jaxik.CollisionLimit(gain=0), "gain is in"),
+        (lambda: jaxik.CollisionLimit(rate=0), "rate is above zero"),
+        (lambda: jaxik.CollisionLimit(rows=0), "rows is how many"),
+        (lambda: jaxik.CollisionLimit(pairs=[]), "pairs is empty"),
+        (lambda: problem(np.zeros(3), jaxik.CollisionLimit(pairs=[("hnad", "upper")])), "hand"),
+        (lambda: problem(np.zeros(3), jaxik.CollisionLimit(pairs=[("hand", "world")])), "no world is given"),
+        (
+            lambda: jaxik.Problem(
+                jaxik.load_robot(ARM),
+                {"tip": jaxik.FrameTask(arm().frame("tip"), np.zeros(3), orientation_cost=None)},
+                limits=(jaxik.CollisionLimit(),),
+            ),
+            "load_robot",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_a_line(make: Any, words: str) -> None:
+    with pytest.raises(JaxikError, match=words) as raised:
+        make()
+    assert "\n" not in str(raised.value)
