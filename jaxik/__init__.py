@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from jaxik.solvers.search.search import SearchOptions, search
     from jaxik.tasks.axis_align import AxisAlignTask
     from jaxik.tasks.base import Task
+    from jaxik.tasks.clearance import ClearanceTask
     from jaxik.tasks.com import ComTask
     from jaxik.tasks.damping import DampingTask
     from jaxik.tasks.equality_constraint import EqualityConstraintTask
@@ -71,6 +72,7 @@ __all__ = [
     "Camera",
     "Capsules",
     "Certificate",
+    "ClearanceTask",
     "CollisionLimit",
     "ComTask",
     "ConfigurationLimit",
@@ -174,6 +176,7 @@ _NAMES = {  # by module
     "jaxik.solvers.search.search": "SearchOptions search",
     "jaxik.tasks.axis_align": "AxisAlignTask",
     "jaxik.tasks.base": "Task",
+    "jaxik.tasks.clearance": "ClearanceTask",
     "jaxik.tasks.com": "ComTask",
     "jaxik.tasks.damping": "DampingTask",
     "jaxik.tasks.equality_constraint": "EqualityConstraintTask",

@@ -177,6 +177,58 @@ def test_moving_obstacles_and_changing_a_margin_compiles_nothing() -> None:
     assert (first != second).any()
 
 
+def in_a_world(q: Any) -> np.ndarray:
+    """Depth (n,) of the deepest contact at configurations (n, nq)."""
+    return by_mujoco(np.asarray(q)[None])[0]
+
+
+def test_search_finds_what_is_free_and_says_what_is_not() -> None:
+    """Targets that a free configuration reaches, and the middles of obstacles, which none does."""
+    limit = jaxik.CollisionLimit(world())
+    limits = jaxik.ConfigurationLimit(), limit
+    q = arm().sample(jax.random.key(2), 400)
+    q = q[np.asarray(arm().clearance(q, world())) > 0.007][:150]
+    targets = arm().frame_pose(q, "tip").translation()
+    targets = jnp.concatenate([targets, jnp.asarray([center for center, _ in BALLS])])
+    given = dataclasses.replace(problem(targets, None), limits=limits)
+    found = jaxik.search(given, jax.random.key(0))
+    assert (found.status[:150] == jaxik.Status.CONVERGED).all()
+    assert (found.status[150:] == jaxik.Status.COLLIDES).all()
+    assert in_a_world(found.q[:150]).max() == 0 and (found.clearance[:150] >= 0.005).all()
+    np.testing.assert_allclose(found.clearance, arm().clearance(found.q, world()), atol=1e-12)
+    assert set(found.residuals) == {"tip"}
+    names = limit.table(arm()).names
+    assert all("spheres" in names[i][1] for i in found.nearest[150:])
+    blind = jaxik.search(dataclasses.replace(given, limits=None), jax.random.key(0))
+    assert np.mean(in_a_world(blind.q[:150]) > 1e-3) > 0.05
+    with pytest.raises(JaxikError, match="COLLIDES .*Solution.clearance"):
+        found.check()
+
+
+def test_solve_moves_out_of_an_obstacle() -> None:
+    limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world())
+    q, targets, before = starts()
+    given = dataclasses.replace(problem(targets, None), limits=limits)
+    found = jaxik.solve(given, q)
+    converged = np.asarray(found.converged)
+    assert converged[(before < -0.02)].sum() > 10
+    assert in_a_world(found.q)[converged].max() == 0 and (found.clearance[converged] >= 0.005).all()
+    assert not converged[:100].any()
+
+
+def test_a_clearance_task_keeps_away_as_far_as_its_cost_goes() -> None:
+    q, targets, _ = starts()
+
+    def least(distance: float, cost: float) -> np.ndarray:
+        away = jaxik.ClearanceTask(world(), distance, cost=cost)
+        tasks = {"tip": jaxik.FrameTask(arm().frame("tip"), targets[100:], orientation_cost=None, position_cost=0.1)}
+        return np.asarray(
+            arm().clearance(jaxik.solve(jaxik.Problem(arm(), tasks | {"away": away}), q[100:]).q, world())
+        )
+
+    assert np.mean(least(0.05, 1.0) > 0.03) > np.mean(least(0.05, 0.0) > 0.03) + 0.2
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

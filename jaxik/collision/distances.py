@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jax.core import Tracer
 from jaxik.collision.box_box import box_box
 from jaxik.collision.boxes import point_box, segment_box
 from jaxik.collision.contact import Contact
-from jaxik.collision.pairs import NamedPairs, PairClass, PairTable, pair_table, shape_list
+from jaxik.collision.pairs import NamedPairs, PairTable, pair_table, shape_list
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
 from jaxik.collision.segments import point_point, point_segment, segment_segment
 from jaxik.collision.shapes import Swept, of_robot, of_world
@@ -38,26 +38,46 @@ PAIRS: dict[tuple[str, str], Callable[[Any, Any], Contact]] = {
 """Contacts of two cores, which stand for spheres, capsules and boxes before they are swept by a radius."""
 
 
-def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> Contact:
-    """All pairs of a table (p,), in its order; obstacles that are masked are infinitely far away."""
+class Operands(NamedTuple):
+    """The shapes of a class of pairs, shaped so that they broadcast to its pairs: (p,), or (p, 1) and (1, q)."""
+
+    kinds: tuple[str, str]
+    first: Swept
+    second: Swept
+    shape: tuple[int, ...]
+
+
+def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> list[Operands]:
+    """The shapes of each class of pairs, in the world."""
     shapes = of_robot(geometry, kin)
-    obstacles = {} if world is None else of_world(world, kin.q.dtype)
-    found = [_of_class(pairs, shapes, obstacles if pairs.with_obstacles else shapes) for pairs in table.classes]
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
+    obstacles = {} if world is None else of_world(world, kin.frame_positions.dtype)
+    found = []
+    for pairs in table.classes:
+        first = shapes[pairs.kinds[0]].take(pairs.rows[0])
+        second = (obstacles if pairs.with_obstacles else shapes)[pairs.kinds[1]].take(pairs.rows[1])
+        shape: tuple[int, ...] = (len(pairs.rows[0]),)
+        if pairs.crossed:
+            shape = len(pairs.rows[0]), len(pairs.rows[1])
+            first, second = jax.tree.map(lambda x: x[:, None], first), jax.tree.map(lambda x: x[None, :], second)
+        found.append(Operands(pairs.kinds, first, second, shape))
+    return found
 
 
-def _of_class(pairs: PairClass, first: dict[str, Swept], second: dict[str, Swept]) -> Contact:
-    a, b = first[pairs.kinds[0]].take(pairs.rows[0]), second[pairs.kinds[1]].take(pairs.rows[1])
-    shape = (len(pairs.rows[0]),)
-    if pairs.crossed:
-        shape = len(pairs.rows[0]), len(pairs.rows[1])
-        a, b = jax.tree.map(lambda x: x[:, None], a), jax.tree.map(lambda x: x[None, :], b)
-    if pairs.kinds in PAIRS:
-        contact = PAIRS[pairs.kinds](a.core, b.core).swept(a.radius, b.radius)
+def contact_of(given: Operands) -> Contact:
+    """The pairs of one class, of the operands' shape; an obstacle that is masked is infinitely far away."""
+    a, b = given.first, given.second
+    if given.kinds in PAIRS:
+        contact = PAIRS[given.kinds](a.core, b.core).swept(a.radius, b.radius)
     else:
-        contact = PAIRS[pairs.kinds[1], pairs.kinds[0]](b.core, a.core).swept(b.radius, a.radius).reversed()
+        contact = PAIRS[given.kinds[1], given.kinds[0]](b.core, a.core).swept(b.radius, a.radius).reversed()
     contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, shape).reshape(-1), contact)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, given.shape), contact)
+
+
+def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> Contact:
+    """All pairs of a table (p,), in its order."""
+    found = [jax.tree.map(jnp.ravel, contact_of(given)) for given in operands(geometry, world, table, kin)]
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
 
 
 def table_of(topology: Topology, geometry: Geometry, world: World | None, pairs: NamedPairs | None) -> PairTable:

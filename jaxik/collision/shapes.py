@@ -45,7 +45,7 @@ def shape_frames(geometry: Geometry) -> tuple[Frame, ...]:
 
 def of_robot(geometry: Geometry, kin: Kinematics) -> dict[str, Swept]:
     """The robot's shapes in the world, by kind, in the order in which the geometry has them."""
-    dtype = kin.q.dtype
+    dtype = kin.frame_positions.dtype
     places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
     rotation, position = static_gather(kin.frame_rotations, places), static_gather(kin.frame_positions, places)
     own = jax.vmap(lie.quaternion_to_matrix)(geometry.quaternion.astype(dtype))

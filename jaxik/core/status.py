@@ -19,6 +19,7 @@ class Status(enum.IntEnum):
     DIVERGED: a quadratic program that is unbounded below.
     TIMEOUT: the steps were used up; the best configuration found is returned.
     INFEASIBLE: constraints contradict each other or the limits.
+    COLLIDES: of a solve: the best that a `CollisionLimit` leaves, and shapes are nearer than its margin.
     NONFINITE: a target, cost or start is NaN or infinite; the returned configuration is finite.
     """
 
@@ -28,6 +29,7 @@ class Status(enum.IntEnum):
     TIMEOUT = 3
     INFEASIBLE = 4
     NONFINITE = 5
+    COLLIDES = 6
 
 
 class DerivativeStatus(enum.IntEnum):
@@ -61,6 +63,7 @@ REMEDIES = {
     Status.DIVERGED: "bound what the objective lets go on for ever, or make H positive definite",
     Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
+    Status.COLLIDES: "the target is in an obstacle, or this start leads there: see Solution.clearance, try search",
     Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
 }
 

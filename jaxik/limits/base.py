@@ -63,6 +63,10 @@ class Limit:
         """Tasks whose residuals () stay above or at zero in `solve`."""
         return ()
 
+    def clearance_task(self, priority: int) -> Task | None:
+        """A task that `solve` and `search` have to meet beside those of their highest priority."""
+        return None
+
     def bounds(self, robot: Robot, kin: Kinematics, motion: Motion) -> Bounds | None:
         """Lower and upper bounds (nv,) of the displacement, infinite where there is none; None for a limit without."""
         return None

@@ -4,10 +4,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
-from jaxik.collision.contact import Contact
-from jaxik.collision.distances import contacts, distance_rows, moved_by, table_of
+from jaxik.collision.distances import contacts, table_of
+from jaxik.collision.nearest import nearest_pairs
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
 from jaxik.collision.world import World
@@ -20,11 +19,25 @@ from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Limit, Rows, share
 from jaxik.robot.robot import Robot
+from jaxik.tasks.clearance import ClearanceTask, check_pairs
+
+# By how much `solve` and `search` aim farther than the margin: a share of it, and at least [m].
+AIM_BEYOND, LEAST_BEYOND = 0.05, 1e-4
+# Of a metre of overlap, in `solve` and `search`, beside one of a metre from a target.
+COST = 3.0
+
+
+@pytree
+class KeptClear(ClearanceTask):
+    """A `CollisionLimit` in `solve` and `search`: met, no pair is nearer than the margin."""
 
 
 @pytree
 class CollisionLimit(Limit):
     """Keep distances d between shapes above a margin: rows `-d' dq <= gain (d - margin)` of the nearest pairs.
+
+    `solve` and `search` call a solution CONVERGED only if all pairs are farther apart than the margin; one that is the
+    best but not free is COLLIDES.
 
     `step` looks at all pairs again where it arrives, and is shortened until none that was apart overlaps, and none that
     overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out.
@@ -51,10 +64,7 @@ class CollisionLimit(Limit):
     rows: int = static(default=8)
 
     def __post_init__(self) -> None:
-        if self.world is not None and not isinstance(self.world, World):
-            raise JaxikError(f"world is a jaxik.World(...), not {type(self.world).__name__}")
-        if isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1:
-            raise JaxikError(f"rows is how many pairs have a row, from 1 on, not {self.rows!r}")
+        check_pairs(self.world, self.rows)
         set_fields(
             self,
             pairs=named_pairs(self.pairs),
@@ -80,36 +90,20 @@ class CollisionLimit(Limit):
         """The pairs that are kept apart."""
         return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
 
-    def contacts(self, robot: Robot, kin: Kinematics) -> Contact:
-        return contacts(geometry_of(robot.name, robot.geometry), self.world, self.table(robot), kin)
-
     def distances(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        robot = robot.astype(kin.q.dtype)
-        return cast(self, kin.q.dtype).contacts(robot, kin).distance
+        robot, limit = robot.astype(kin.q.dtype), cast(self, kin.q.dtype)
+        return contacts(geometry_of(robot.name, robot.geometry), limit.world, self.table(robot), kin).distance
+
+    def clearance_task(self, priority: int) -> KeptClear:
+        """Aims a little farther than the margin, which rounding then does not miss."""
+        beyond = jnp.maximum(AIM_BEYOND * self.margin, LEAST_BEYOND)
+        return KeptClear(
+            self.world, self.margin + beyond, self.pairs, COST, self.rows, priority=priority, tolerance=beyond
+        )
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
-        table, contact = self.table(robot), self.contacts(robot, kin)
-        signs = jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)
-        nearest, signs = _nearest(contact, signs, min(self.rows, len(table.names)))
-        matrix = -distance_rows(kin, signs, nearest.normal, nearest.point)
+        geometry = geometry_of(robot.name, robot.geometry)
+        nearest = nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
         part = self.gain if self.rate is None else 1 - jnp.exp(-self.rate * motion.dt)
         free = jnp.isfinite(nearest.distance)
-        return matrix, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)
-
-
-def _nearest(contact: Contact, signs: jax.Array, count: int) -> tuple[Contact, jax.Array]:
-    """The nearest pairs, and their rows of `signs` (p, nv): one after the other, as sums over a mask.
-
-    A gather of what each element chooses is a loop over its entries; sums are vector instructions.
-    """
-    size = contact.distance.shape[0]
-    numbers = jnp.arange(size)
-
-    def take(left: jax.Array, _: None) -> tuple[jax.Array, Any]:
-        least = jnp.min(left)
-        chosen = numbers == jnp.min(jnp.where(left == least, numbers, size))
-        taken = jax.tree.map(lambda x: jnp.sum(jnp.where(chosen, x, 0)), (contact.normal, contact.point))
-        return jnp.where(chosen, jnp.inf, left), (least, *taken, chosen.astype(signs.dtype) @ signs)
-
-    _, (distance, normal, point, chosen) = lax.scan(take, contact.distance, None, length=count)
-    return Contact(distance, normal, point), chosen
+        return -nearest.jacobian, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)

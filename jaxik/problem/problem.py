@@ -153,8 +153,7 @@ def effective_joint_limits(problem: Problem) -> Robot:
 def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:
     """The constants of the kinematics that tasks and limits look at."""
     asking = tuple(asking)
-    read = (asks.frames_of(robot) if isinstance(asks, Limit) else asks.frames for asks in asking)
-    frames = tuple(dict.fromkeys(frame for frames in read for frame in frames))
+    frames = tuple(dict.fromkeys(frame for asks in asking for frame in asks.frames_of(robot)))
     roots = (root for asks in asking for root in getattr(asks, "subtrees", ()))
     subtrees = tuple(dict.fromkeys(robot.topology.body_index(r) if isinstance(r, str) else r for r in roots))
     return segments(robot, plan(robot.topology, frames, subtrees))
@@ -239,7 +238,7 @@ def check_solvable(problem: Problem) -> None:
         raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
     check_closures("solve", problem)
     for limit in limits_of(problem):
-        keeps = type(limit).tightened is not Limit.tightened or limit.inequality_tasks()
+        keeps = type(limit).tightened is not Limit.tightened or limit.inequality_tasks() or limit.clearance_task(0)
         if not keeps and not limit.velocity_level:
             warnings.warn(
                 f"solve does not hold {type(limit).__name__}, which defines neither tightened nor inequality_tasks: it "

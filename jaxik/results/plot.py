@@ -25,6 +25,7 @@ COLOURS = {
     Status.TIMEOUT: "#CC79A7",
     Status.DIVERGED: "#E69F00",
     Status.INFEASIBLE: "#009E73",
+    Status.COLLIDES: "#F0E442",
     Status.NONFINITE: "#000000",
 }
 MARKERS = "oD^vs*"  # of phases from 1 on

@@ -31,6 +31,9 @@ class Solution(Outcome):
       derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of q, residuals and cost is worth,
         where the call was differentiated; else NOT_COMPUTED. Other fields have no derivative.
       trace: the steps that led there, where `SolveOptions.record_trace` asks for them; else None.
+      clearance (*batch,): the least distance [m] of the pairs of a `CollisionLimit` at q, and nearest (*batch,) which
+        pair that is, in the order of `limit.table(robot).names`; None without one. Neither has a derivative:
+        differentiate `robot.clearance(solution.q, world)`.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """
@@ -44,6 +47,8 @@ class Solution(Outcome):
     stationarity: jax.Array = leaf(0)
     derivative_status: Any = leaf(0, default=None)
     trace: Trace | None = leaf(1, default=None)
+    clearance: jax.Array | None = leaf(0, default=None)
+    nearest: jax.Array | None = leaf(0, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 

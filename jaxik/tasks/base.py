@@ -83,6 +83,10 @@ class Task:
     def subtrees(self) -> tuple[int | str, ...]:
         return ()
 
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        """The frames that it reads on a robot: `frames`, where these do not depend on the robot."""
+        return self.frames
+
     def reads_dofs(self, robot: Robot) -> tuple[int, ...] | None:
         """The degrees of freedom that `residual` reads through `kin.q`; static; None where that is unknown: all.
 

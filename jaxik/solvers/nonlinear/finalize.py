@@ -7,7 +7,11 @@ import jax.numpy as jnp
 
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
+from jaxik.kinematics.forward import forward
 from jaxik.kinematics.reduced import apply_couplings
+from jaxik.limits.base import Limit
+from jaxik.limits.collision import KeptClear
+from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
@@ -41,6 +45,10 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         )
     status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
     status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
+    clear = tuple(name for name in every if isinstance(problem.tasks[name], KeptClear))
+    if clear:
+        overlaps = (status == Status.STALLED) & ~met(prepared, residuals, clear)
+        status = jnp.where(overlaps, Status.COLLIDES, status)
     if held:
         lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
         status = jnp.where(met(prepared, residuals, held), status, lost)
@@ -49,7 +57,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         off = jnp.max(jnp.abs(apply_couplings(prepared.robot, prepared.moving, result.q) - result.q))
         status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
     status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
-    residuals = {name: value for name, value in residuals.items() if name not in prepared.slack}
+    residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
     q = result.q[: problem.robot.nq]
     # A joint limit that is NaN is nowhere to move a start to.
     q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
@@ -63,7 +71,18 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         stationarity=result.size,
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
+        **_nearest(problem, q),
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
     return Found(solution, first_cost, cost)
+
+
+def _nearest(problem: Problem, q: jax.Array) -> dict[str, jax.Array]:
+    """Clearance and nearest pair of a problem with limits that look at distances."""
+    looking = [limit for limit in limits_of(problem) if type(limit).distances is not Limit.distances]
+    if not looking:
+        return {}
+    kin = forward(constants_of(problem.robot, looking), q)
+    found = jnp.concatenate([d for limit in looking if (d := limit.distances(problem.robot, kin)) is not None])
+    return {"clearance": jnp.min(found), "nearest": jnp.argmin(found).astype(jnp.int32)}

@@ -81,3 +81,11 @@ def with_hard_constraints(problem: Problem, tolerance: Any) -> Problem:
     away = unique_names("limits", {str(i): task for i, task in enumerate(kept)}, {**problem.tasks, **held})
     held |= {name: HardConstraint(task, tolerance, one_sided=True) for name, task in away.items()}
     return with_tasks(problem, {**problem.tasks, **held}) if held else problem
+
+
+def with_clearance(problem: Problem) -> Problem:
+    """The problem with the tasks by which its limits keep shapes apart, at the highest priority."""
+    first = min(task.priority for task in problem.tasks.values())
+    asked = [task for limit in limits_of(problem) if (task := limit.clearance_task(first)) is not None]
+    named = unique_names("limits", {f"clearance {i}": task for i, task in enumerate(asked)}, problem.tasks)
+    return with_tasks(problem, {**problem.tasks, **named}) if named else problem

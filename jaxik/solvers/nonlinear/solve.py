@@ -18,7 +18,7 @@ from jaxik.results.trace import empty_record
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
 from jaxik.solvers.nonlinear.formulation import hard_constraints
-from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
+from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints
 from jaxik.solvers.nonlinear.phases import formulate, phases, start
 from jaxik.solvers.options import SolveOptions
 
@@ -65,7 +65,7 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
     problem, options = cast_problem(problem, q0.dtype), cast(options, q0.dtype)
-    problem = with_hard_constraints(problem, jnp.asarray(FEASIBLE[q0.dtype == jnp.float64], q0.dtype))
+    problem = with_hard_constraints(with_clearance(problem), jnp.asarray(FEASIBLE[q0.dtype == jnp.float64], q0.dtype))
     method = solve_method(len(levels(problem)), bool(hard_constraints(problem)), options.record_trace)
     arguments = problem, q0, options
     return run_differentiable(method, arguments, (core_ranks(problem), 1, ranks["options"]), SOLUTION).solution

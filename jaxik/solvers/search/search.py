@@ -22,7 +22,7 @@ from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import hard_constraints, has_tolerances
-from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
+from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.method import search_method
 from jaxik.solvers.search.selection import chosen, with_axis
@@ -103,7 +103,9 @@ def _typed(key: Any) -> jax.Array:
 def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
     shape = batch_shape(*_named(problem, key, starts, options))
     problem, options = cast_problem(problem, starts.dtype), cast(options, starts.dtype)
-    problem = with_hard_constraints(problem, jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype))
+    problem = with_hard_constraints(
+        with_clearance(problem), jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype)
+    )
     num_candidates = _candidates(problem, options)
     place = jnp.arange(num_candidates, dtype=jnp.int32)
     spread = StartSampler(

@@ -1,0 +1,99 @@
+"""Stay away from obstacles and from oneself."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.collision.distances import table_of
+from jaxik.collision.nearest import NearestPairs, nearest_distances, nearest_pairs
+from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
+from jaxik.collision.shapes import shape_frames
+from jaxik.collision.world import World
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.geometry import geometry_of
+from jaxik.robot.robot import Robot
+from jaxik.tasks import arguments
+from jaxik.tasks.base import Task
+
+
+@pytree
+class ClearanceTask(Task):
+    """Keep shapes a distance apart, softly: the residual of each of the nearest pairs is min(d - distance, 0) [m].
+
+    Args:
+      world: obstacles; None for the robot's own pairs alone.
+      distance: [m] (*batch,), from which on a pair counts.
+      pairs: names of pairs, as for `robot.distances`; None for all.
+      cost: (*batch,), of every pair.
+      rows: how many pairs have a row, the nearest; static.
+      tolerance: [m] (*batch,), by which pairs may be nearer, in sum of squares.
+      priority, gain, lm_damping: as of every task.
+
+    Raises:
+      JaxikError: for a wrong type or sign; in `Problem`, for a robot without shapes, and for pairs that are none.
+    """
+
+    world: World | None = leaf(default=None)
+    distance: Any = leaf(0, default=0.05)
+    pairs: NamedPairs | None = static(default=None)
+    cost: Any = leaf(0, default=1.0)
+    rows: int = static(default=8)
+    priority: int = static(default=0, kw_only=True)
+    gain: Any = leaf(0, default=1.0, kw_only=True)
+    lm_damping: Any = leaf(0, default=0.0, kw_only=True)
+    tolerance: Any = leaf(0, default=1e-3, kw_only=True)
+    unit = "m"
+
+    def __post_init__(self) -> None:
+        check_pairs(self.world, self.rows)
+        arguments.set_common(self)
+        set_fields(
+            self,
+            distance=validation.number("distance", self.distance),
+            pairs=named_pairs(self.pairs),
+            cost=validation.number("cost", self.cost),
+        )
+
+    def check(self, robot: Robot) -> None:
+        super().check(robot)
+        self.table(robot)
+
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        return shape_frames(geometry_of(robot.name, robot.geometry))
+
+    def table(self, robot: Robot) -> PairTable:
+        """The pairs that are looked at."""
+        return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
+
+    def _nearest(self, robot: Robot, kin: Kinematics) -> NearestPairs:
+        geometry = geometry_of(robot.name, robot.geometry)
+        return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        geometry = geometry_of(robot.name, robot.geometry)
+        return jnp.minimum(
+            nearest_distances(geometry, self.world, self.table(robot), kin, self.rows) - self.distance, 0
+        )
+
+    def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        nearest = self._nearest(robot, kin)
+        return jnp.where((nearest.distance < self.distance)[:, None], nearest.jacobian, 0)
+
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
+    ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        """Zero: Gauss-Newton. The curvature of distances takes that of the kinematics of all bodies."""
+        return {}, None
+
+
+def check_pairs(world: Any, rows: Any) -> None:
+    """Check what tasks and limits of distances have in common."""
+    if world is not None and not isinstance(world, World):
+        raise JaxikError(f"world is a jaxik.World(...), not {type(world).__name__}")
+    if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+        raise JaxikError(f"rows is how many pairs have a row, from 1 on, not {rows!r}")
