@@ -1,7 +1,6 @@
-"""Notebooks run and say what is stored of them, and the page for users of mink and pink names all that these have."""
+"""Notebooks run, from top to bottom, and give what is stored of them: words, numbers and pictures."""
 
 import base64
-import inspect
 import io
 import math
 import os
@@ -11,34 +10,21 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
-import mink
 import nbformat
 import numpy as np
-import pink
-import pink.barriers
-import pink.exceptions
-import pink.limits
-import pink.tasks
-import pink.utils
 import pytest
 from PIL import Image
 
-import jaxik
 from jaxik.pictures import canvas
-from jaxik.solvers.differential.step import Linearization
 from notebooks.store import executed
 
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-PAGE = FOLDER / "from_mink_and_pink.ipynb"
-PEERS = (mink, pink, pink.tasks, pink.limits, pink.barriers, pink.exceptions, pink.utils)
 MOST_BYTES = 400_000
 INSTALL = re.compile(
     r'%pip install -q "jaxik\[([a-z,]+)\] @ git\+https://github\.com/ORG/jaxik"( "?[a-z-]+(>=[\d.]+"?)?)*'
@@ -52,12 +38,8 @@ def read(path: Path) -> nbformat.NotebookNode:
     return nbformat.read(path, as_version=4)
 
 
-def cells(notebook: nbformat.NotebookNode, kind: str) -> list[Any]:
-    return [cell for cell in notebook.cells if cell.cell_type == kind]
-
-
-def sources(notebook: nbformat.NotebookNode, kind: str) -> list[str]:
-    return [cell.source for cell in cells(notebook, kind)]
+def code_cells(notebook: nbformat.NotebookNode) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
 def said(output: Any) -> str:
@@ -77,7 +59,7 @@ def same(stored: str, found: str) -> bool:
 def differences(stored: nbformat.NotebookNode, found: nbformat.NotebookNode) -> list[str]:
     """Outputs of a run that are not as they are stored, a line each."""
     wrong = []
-    for number, (old, new) in enumerate(zip(cells(stored, "code"), cells(found, "code"), strict=True)):
+    for number, (old, new) in enumerate(zip(code_cells(stored), code_cells(found), strict=True)):
         a, b = (" | ".join(map(said, cell.outputs)) for cell in (old, new))
         numbers = zip(NUMBER.finditer(a), NUMBER.finditer(b), strict=False)
         if NUMBER.sub("#", a) != NUMBER.sub("#", b) or not all(same(x[0], y[0]) for x, y in numbers):
@@ -97,7 +79,7 @@ def test_a_run_of_a_notebook_says_what_is_stored(path: Path, monkeypatch: pytest
 
 @each_notebook
 def test_a_notebook_starts_with_its_installation(path: Path) -> None:
-    first, *others = cells(read(path), "code")
+    first, *others = code_cells(read(path))
     installed = INSTALL.fullmatch(first.source)
     assert installed and "skip-execution" in first.metadata.tags
     extras = set(installed[1].split(","))
@@ -112,7 +94,7 @@ def test_a_notebook_is_stored_with_its_outputs_and_without_noise(path: Path) -> 
     notebook = read(path)
     assert path.stat().st_size < MOST_BYTES
     assert notebook.metadata.language_info == {"name": "python"}
-    _, *others = cells(notebook, "code")
+    _, *others = code_cells(notebook)
     assert [cell.execution_count for cell in others] == list(range(1, len(others) + 1))
     for cell in others:
         shown = re.search(r"^(\s*print\(|[\w.()]+\.show\(|Image\(|figure\.)", cell.source, re.MULTILINE)
@@ -125,7 +107,7 @@ def test_a_notebook_is_stored_with_its_outputs_and_without_noise(path: Path) -> 
 @each_notebook
 def test_pictures_of_a_notebook_are_stored_and_show_something(path: Path) -> None:
     pictures = [
-        o.data["image/png"] for c in cells(read(path), "code") for o in c.outputs if "image/png" in o.get("data", {})
+        o.data["image/png"] for c in code_cells(read(path)) for o in c.outputs if "image/png" in o.get("data", {})
     ]
     assert len(pictures) >= 2
     for stored in pictures:
@@ -212,65 +194,3 @@ def test_a_notebook_runs_on_an_installed_wheel_in_three_minutes(
     assert Path(run("-c", "import jaxik; print(jaxik.__file__)")).is_relative_to(python_with_wheel.parents[1])
     print(run("store.py", path.stem))
     assert differences(read(path), read(tmp_path / path.name)) == []
-
-
-def public(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Names of a module that a user may meet, but for submodules and what it only imports."""
-    family = module.__name__.split(".")[0]
-    for name, value in vars(module).items():
-        own = getattr(value, "__module__", family).split(".")[0] == family
-        if own and not name.startswith("_") and not inspect.ismodule(value):
-            yield name, value
-
-
-def arguments(function: Any) -> set[str]:
-    try:
-        return set(inspect.signature(function).parameters) - {"self", "cls", "args"}
-    except (TypeError, ValueError):  # of a property, or of a class without an __init__ of its own
-        return set()
-
-
-def names_of(module: ModuleType) -> set[str]:
-    """Classes, functions, methods, and arguments of all but errors, which a user does not make, and of poses."""
-    found = set()
-    for name, value in public(module):
-        found.add(name)
-        members = {m: f for m, f in vars(value).items() if not m.startswith("_")} if inspect.isclass(value) else {}
-        methods = {m: getattr(value, m) for m, f in members.items() if callable(f) or isinstance(f, classmethod)}
-        found |= set(methods) | {m for m, f in members.items() if isinstance(f, property)}
-        theirs = inspect.isclass(value) and issubclass(value, Exception | mink.MatrixLieGroup)
-        if callable(value) and not theirs:
-            found |= arguments(value).union(*map(arguments, methods.values()))
-    return found
-
-
-@pytest.mark.parametrize("module", PEERS, ids=lambda module: module.__name__)
-def test_the_page_names_all_that_mink_and_pink_have(module: ModuleType) -> None:
-    named = set(re.findall(r"\w+", " ".join(re.findall(r"`[^`]+`", "\n".join(sources(read(PAGE), "markdown"))))))
-    known = names_of(module)
-    assert len(known) > 10
-    assert sorted(known - named) == []
-
-
-def test_what_the_page_says_that_we_have_exists() -> None:
-    page = read(PAGE)
-    text = "\n".join(cell.source for cell in page.cells)
-    robot = jaxik.load_robot("panda")
-    owners = {"jaxik": jaxik, "robot": robot, "result": jaxik.StepResult}
-    for owner, value in owners.items():
-        named = set(re.findall(rf"(?<![\w.]){owner}\.(\w+)", text))
-        assert len(named) >= 4
-        has = set(dir(value)) | set(getattr(value, "__dataclass_fields__", ()))
-        assert sorted(named - has) == []
-    for name, given in re.findall(r"`jaxik\.(\w+)\(([^`]*)\)`", text):
-        accepted = inspect.signature(getattr(jaxik, name)).parameters
-        assert set(re.findall(r"(\w+)=", given)) <= set(accepted), name
-    assert {"H", "c", "lower", "upper", "G", "h", "A", "b", "weighted_rows", "inequalities"} <= set(
-        dir(Linearization) + list(Linearization.__dataclass_fields__)
-    )
-
-
-def test_tables_of_the_page_have_as_many_cells_as_their_heads() -> None:
-    for cell in sources(read(PAGE), "markdown"):
-        for table in re.findall(r"(?:^\|.*\|$\n?)+", cell, re.MULTILINE):
-            assert len(np.unique([line.count("|") for line in table.splitlines()])) == 1, table
