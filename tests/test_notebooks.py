@@ -168,8 +168,9 @@ def python_with_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True)
     ask = [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     own = Path(subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip())
-    # Paths in such a file come after the environment's own; files like it in there, of editable installs, do not count.
-    (own / "rest.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}) + "\n")
+    # After the environment's own packages: an editable jaxik among the others does not come before the wheel's.
+    others = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (own / "others.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in others))
     return python
 
 
