@@ -2,7 +2,6 @@
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tables import exhaustive
 
 import jaxik
 from jaxik.cli import main
@@ -19,9 +17,8 @@ from jaxik.viewer import following
 from jaxik.viewer.aims import problem_of, targets_to_drag
 from jaxik.viewer.following import Follower, Shown
 from jaxik.viewer.panel import described
-from jaxik.viewer.view import View, write_page
-
-CHROMIUM = Path("/usr/bin/chromium")
+from jaxik.viewer.poses import Poses
+from jaxik.viewer.view import write_page
 
 
 class Watched:
@@ -30,7 +27,7 @@ class Watched:
     def __init__(self, problem: jaxik.Problem, q: Any) -> None:
         self.shown: list[Shown] = []
         self._new = threading.Condition()
-        self.follower = Follower(problem, q, self._show)
+        self.follower = Follower(problem, q, Poses(problem), self._show)
         self.follower.start()
 
     def _show(self, shown: Shown) -> None:
@@ -47,7 +44,7 @@ class Watched:
 
 
 def settled(shown: Shown) -> bool:
-    return shown.status not in ("", "MOVING")
+    return shown.status not in ("", "MOVING", "COMPILING")
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +124,51 @@ def test_targets_that_came_meanwhile_are_dropped(watched: Watched) -> None:
     assert len(watched.shown) - begin < 900
 
 
+def test_a_verb_that_is_not_compiled_yet_is_said_and_sliders_work_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot, free = jaxik.load_robot("double_pendulum"), threading.Event()
+    compiled = following._passes["step"]
+    monkeypatch.setitem(following._passes, "step", lambda *given: free.wait(60) and compiled(*given))
+    q = np.asarray(robot.q_home)
+    made = Watched(problem_of(robot, q), q)
+    name, target = next(iter(made.follower.targets.items()))
+    try:
+        made.follower.aim(name, target)
+        assert "COMPILING" in described(made.until(lambda shown: shown.status == "COMPILING"))
+        made.follower.place(q + 0.1)
+        np.testing.assert_allclose(made.until(lambda shown: not shown.status).q, q + 0.1)
+        made.follower.aim(name, target)
+        free.set()
+        assert made.until(settled).status == "CONVERGED"
+    finally:
+        free.set()
+        made.follower.stop()
+
+
+def test_sliders_take_the_targets_along(watched: Watched) -> None:
+    robot, q = jaxik.load_robot("panda"), np.array(watched.follower.q)
+    q[0] += 0.5
+    watched.follower.place(q)
+    watched.follower.choose("step")
+    assert watched.until(settled).status == "CONVERGED"
+    tip, found = (robot.frame_pose(x, "tcp") for x in (q, watched.follower.q))
+    np.testing.assert_allclose(found.translation(), tip.translation(), atol=1e-3)
+    np.testing.assert_allclose(watched.follower.targets["tcp"], tip.wxyz_xyz, atol=1e-6)
+
+
+def test_a_cost_counts_at_once_and_compiles_nothing(watched: Watched) -> None:
+    target = home_target()
+    target[4:] += [0.0, 0.3, 3.0]
+    watched.follower.aim("tcp", target)
+    first = watched.until(settled)
+    programs = following._passes["step"]._cache_size()
+    watched.follower.weigh("tcp", "position_cost", np.full_like(watched.follower.costs["tcp"]["position_cost"], 10.0))
+    second = watched.until(settled)
+    assert second.residuals["tcp/position"] < first.residuals["tcp/position"] - 1e-3
+    assert second.costs["tcp"] > 50 * first.costs["tcp"]
+    assert following._passes["step"]._cache_size() == programs
+    watched.follower.weigh("tcp", "position_cost", np.ones_like(watched.follower.costs["tcp"]["position_cost"]))
+
+
 def test_every_kind_of_target_in_the_world_has_a_handle_and_each_end_of_a_bare_robot() -> None:
     robot = jaxik.load_robot("panda")
     tip = robot.frame("tcp")
@@ -150,6 +192,12 @@ def test_what_cannot_be_viewed_is_said() -> None:
         jaxik.view("panda")  # type: ignore[arg-type]
     with pytest.raises(jaxik.JaxikError, match="q is finite"):
         jaxik.view(robot, np.full(7, np.nan))
+    with pytest.raises(jaxik.JaxikError, match=r"path= plays one after the other"):
+        jaxik.view(robot, np.zeros((3, 7)))
+    with pytest.raises(jaxik.JaxikError, match=r"path is finite configurations \(T, 7\)"):
+        jaxik.view(robot, path=np.zeros(7))
+    with pytest.raises(jaxik.JaxikError, match="dt is the seconds"):
+        jaxik.view(robot, path=np.zeros((3, 7)), dt=0.0)
     with pytest.raises(jaxik.JaxikError, match="port"):
         jaxik.view(robot, port=-1)
 
@@ -170,42 +218,3 @@ def test_the_command_writes_a_page_and_refuses_to_replace_it(tmp_path: Path, cap
     assert main(["view", "panda", "--html", page]) == 2
     assert main(["view", "panda", "--html", str(tmp_path / "panda.png")]) == 2
     assert main(["view", "panda", "--port", "0"]) == 2
-
-
-@exhaustive
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser: apt-get install chromium")
-def test_a_browser_draws_the_robot_and_asks_no_other_machine(tmp_path: Path) -> None:
-    from PIL import Image
-    from playwright.sync_api import sync_playwright
-
-    robot = jaxik.load_robot("panda")
-    problem = problem_of(robot, robot.q_home)
-    served = View(problem, np.asarray(robot.q_home), robot.sample(jax.random.key(0), (5,)), 8080, "127.0.0.1")
-    written = write_page(tmp_path / "page.html", robot, ghosts=robot.sample(jax.random.key(0), (5,)))
-    try:
-        with sync_playwright() as play:
-            browser = play.chromium.launch(
-                executable_path=str(CHROMIUM),
-                args=["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"],
-            )
-            for name, address in (("live", served.url), ("file", written.as_uri())):
-                page, asked = browser.new_page(viewport={"width": 800, "height": 500}), []
-                page.on("request", lambda request, asked=asked: asked.append(request.url))
-                page.goto(address)
-                picture = tmp_path / f"{name}.png"
-                for _ in range(60):
-                    time.sleep(2)
-                    page.screenshot(path=picture, timeout=120_000)
-                    pixels = np.asarray(Image.open(picture).convert("RGB"), int)
-                    # Between the notice above, the axes below and the panel beside nothing else is blue.
-                    half = pixels[150:430, :450]
-                    blue = (half[..., 2] > half[..., 0] + 40) & (half[..., 1] > half[..., 0] + 10)
-                    if blue.mean() > 0.003:
-                        break
-                assert 0.003 < blue.mean() < 0.5, name
-                local = ("http://127.0.0.1", "ws://127.0.0.1", "file:", "data:", "blob:")
-                assert all(url.startswith(local) for url in asked), asked
-                page.close()
-            browser.close()
-    finally:
-        served.close()
