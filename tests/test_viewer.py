@@ -1,24 +1,32 @@
 """The live page: the robot follows its targets inside its limits, and what cannot be solved is said, not raised."""
 
 import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import numpy as np
 import pytest
 
 import jaxik
 from jaxik.cli import main
-from jaxik.viewer import following
+from jaxik.pictures.shapes import BOX, CAPSULE, CYLINDER, SPHERE, Shapes
+from jaxik.viewer import following, poses
 from jaxik.viewer.aims import problem_of, targets_to_drag
 from jaxik.viewer.following import Follower, Shown
+from jaxik.viewer.meshes import mesh
 from jaxik.viewer.panel import described
 from jaxik.viewer.poses import Poses
-from jaxik.viewer.view import write_page
+from jaxik.viewer.view import View, serve, write_page
 
 
 class Watched:
@@ -184,6 +192,107 @@ def test_every_kind_of_target_in_the_world_has_a_handle_and_each_end_of_a_bare_r
     for name in jaxik.bundled_robots():
         model = jaxik.load_robot(name)
         assert targets_to_drag(problem_of(model, model.q_home)), name
+
+
+def wait_for(met: Callable[[], Any]) -> None:
+    ended = time.monotonic() + 60
+    while not met():
+        assert time.monotonic() < ended
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def page() -> Any:
+    robot = jaxik.load_robot("panda")
+    served = serve(robot, path=robot.integrate(robot.q_home, np.linspace(0, 0.3, 4)[:, None] * np.ones(7)), dt=0.02)
+    yield served
+    served.close()
+
+
+def test_a_port_that_is_taken_is_said(page: View, capsys: Any) -> None:
+    robot = jaxik.load_robot("pendulum")
+    other = serve(robot, port=page.port)
+    other.close()
+    assert other.port != page.port
+    assert capsys.readouterr().out == f"port {page.port} is taken: {other.url}\n"
+
+
+def test_ghosts_of_any_number_compile_nothing_and_are_moved(page: View) -> None:
+    robot = jaxik.load_robot("panda")
+    q = np.asarray(robot.sample(jax.random.key(0), (500,)))
+    page.ghosts(q[:3])
+    programs = poses._forward._cache_size()
+    for count in (1, 70, 500):
+        page.ghosts(q[:count])
+    assert poses._forward._cache_size() == programs
+    nodes = page._scene._ghosts
+    page.ghosts(q[::-1])
+    assert page._scene._ghosts is nodes and len(nodes[0].batched_positions) == 500
+    bodies = robot.forward(q[::-1])
+    shapes = page._scene._shapes
+    expected = jaxlie.SE3(bodies.wxyz_xyz[:, shapes.body[2]]) @ jnp.asarray(shapes.position[2])
+    np.testing.assert_allclose(nodes[2].batched_positions, expected, atol=1e-5)
+
+
+def test_a_path_is_played_to_its_end_and_scrubbed(page: View) -> None:
+    robot, player = jaxik.load_robot("panda"), page._player
+    assert player is not None
+    np.testing.assert_allclose(page.q, robot.q_home, atol=1e-6)
+    player.play()
+    wait_for(lambda: np.abs(page.q - robot.q_home - 0.3).max() < 1e-4 and player._button.label == "Play")
+    assert player._slider.value == pytest.approx(0.06)
+    player.seek(0.02)
+    wait_for(lambda: np.abs(page.q - robot.q_home - 0.1).max() < 1e-4)
+    tip = robot.frame_pose(page.q, "tcp").translation()
+    np.testing.assert_allclose(page._scene._handles["tcp"].position, tip, atol=1e-5)
+
+
+def test_a_joint_at_its_limit_is_marked_beside_its_slider_and_on_the_robot(page: View) -> None:
+    robot = jaxik.load_robot("panda")
+    q = np.array(robot.q_home)
+    joint = robot.topology.joints[3]
+
+    def labels() -> list[str]:
+        return [slider.label for _, slider in page._panel._sliders.values()]
+
+    for value, marked in ((robot.limit_upper[3], True), (q[3], False)):
+        q[3] = value
+        page._place(q)
+        wait_for(lambda: ("● joint4" in labels()) == marked and page.q[3] == q[3])  # noqa: B023
+        assert (page._scene._joints[joint.body].color == page._scene._joints[2].color) != marked
+        assert ("at its limit: joint4 (upper)" in page._panel._text.content) == marked
+
+
+def test_a_notebook_shows_the_page_and_colab_the_scene_alone(page: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f'<iframe src="{page.url}"' in page._repr_html_()
+    assert f"ssh -L {page.port}:localhost:{page.port}" in page._repr_html_()
+    monkeypatch.setitem(sys.modules, "google.colab", ModuleType("google.colab"))
+    shown = page._repr_html_()
+    assert "<iframe srcdoc=" in shown and page.url not in shown and 2e5 < len(shown) < 3e6
+
+
+def test_ctrl_c_ends_the_command_quietly_while_it_compiles() -> None:
+    command = [sys.executable, "-m", "jaxik.cli", "view", "pendulum", "--port", "8200"]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert running.stdout is not None
+    said = running.stdout.readline() + running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    rest, errors = running.communicate(timeout=60)
+    assert (running.returncode, rest, errors) == (0, "", "")
+    assert re.fullmatch(r"(port 8200 is taken: )?http://127.0.0.1:\d+\nCtrl-C ends it\n", said)
+
+
+def test_meshes_are_closed_and_seen_from_outside() -> None:
+    sizes = np.array([[0.5, 0, 0], [0.5, 1, 0], [0.5, 1, 0], [1, 2, 3]], float)
+    kinds, zeros = np.array([SPHERE, CAPSULE, CYLINDER, BOX]), np.zeros((4, 3))
+    shapes = Shapes(np.zeros(4, int), kinds, sizes, zeros, np.tile(np.eye(3), (4, 1, 1)), np.zeros(4, bool))
+    ball, tube = np.pi * 0.5**3 * 4 / 3, np.pi * 0.5**2 * 2
+    for index, volume in enumerate((ball, ball + tube, tube, 48.0)):
+        vertices, faces = mesh(shapes, index, 60)
+        a, b, c = vertices[faces].transpose(1, 0, 2)
+        # Of a closed surface whose triangles turn the same way the signed volumes add up, wherever the origin is.
+        for shift in (0.0, 7.0):
+            assert np.sum(np.cross(a + shift, b + shift) * (c + shift)) / 6 == pytest.approx(volume, rel=0.01)
 
 
 def test_what_cannot_be_viewed_is_said() -> None:

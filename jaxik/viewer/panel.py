@@ -83,7 +83,7 @@ class Panel:
             for index, joint in enumerate(joints):
                 if joint.type in (JointType.HINGE, JointType.SLIDE):
                     limits = float(robot.limit_lower[index]), float(robot.limit_upper[index])
-                    self._add_slider(joint.name or f"joint {index}", joint.q_index, q, limits, place)
+                    self._add_slider(joint.name, joint.q_index, q, limits, place)
 
     def _add_slider(
         self, name: str, at: int, q: np.ndarray, limits: tuple[float, float], place: Callable[[int, float], None]

@@ -195,8 +195,8 @@ def serve(
 
 def wait(served: View) -> None:
     """Serve until Ctrl-C."""
-    print("Ctrl-C ends it", flush=True)
     try:
+        print("Ctrl-C ends it", flush=True)
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
