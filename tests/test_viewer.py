@@ -24,7 +24,7 @@ from jaxik.viewer import following, poses
 from jaxik.viewer.aims import problem_of, targets_to_drag
 from jaxik.viewer.following import Follower, Shown
 from jaxik.viewer.meshes import mesh
-from jaxik.viewer.panel import described
+from jaxik.viewer.panel import status_line
 from jaxik.viewer.poses import Poses
 from jaxik.viewer.view import View, serve, write_page
 
@@ -113,7 +113,7 @@ def test_an_exception_is_shown_and_the_loop_goes_on(watched: Watched, monkeypatc
         patched.setitem(following._passes, "step", fails)
         watched.follower.aim("tcp", home_target())
         shown = watched.until(lambda shown: bool(shown.error))
-        assert "out of memory" in described(shown)
+        assert "out of memory" in status_line(shown)
     watched.follower.aim("tcp", home_target())
     assert not watched.until(settled).error
 
@@ -141,7 +141,7 @@ def test_a_verb_that_is_not_compiled_yet_is_said_and_sliders_work_meanwhile(monk
     name, target = next(iter(made.follower.targets.items()))
     try:
         made.follower.aim(name, target)
-        assert "COMPILING" in described(made.until(lambda shown: shown.status == "COMPILING"))
+        assert "COMPILING" in status_line(made.until(lambda shown: shown.status == "COMPILING"))
         made.follower.place(q + 0.1)
         np.testing.assert_allclose(made.until(lambda shown: not shown.status).q, q + 0.1)
         made.follower.aim(name, target)
@@ -161,6 +161,21 @@ def test_sliders_take_the_targets_along(watched: Watched) -> None:
     tip, found = (robot.frame_pose(x, "tcp") for x in (q, watched.follower.q))
     np.testing.assert_allclose(found.translation(), tip.translation(), atol=1e-3)
     np.testing.assert_allclose(watched.follower.targets["tcp"], tip.wxyz_xyz, atol=1e-6)
+
+
+def test_the_precision_of_the_configuration_is_that_of_the_page() -> None:
+    with jax.enable_x64(True):
+        robot = jaxik.load_robot("double_pendulum").astype(float)
+        q = np.asarray(robot.q_home)
+        near = jaxik.PostureTask(q + 0.1, tolerance=1e-11)
+        made = Watched(jaxik.Problem(robot, {"near": near}), q)
+    try:
+        made.follower.choose("solve")
+        shown = made.until(settled)
+        assert shown.status == "CONVERGED" and shown.q.dtype == shown.bodies.dtype == np.float64
+        np.testing.assert_allclose(shown.q, q + 0.1, rtol=0, atol=1e-11)
+    finally:
+        made.follower.stop()
 
 
 def test_a_cost_counts_at_once_and_compiles_nothing(watched: Watched) -> None:
@@ -260,7 +275,7 @@ def test_a_joint_at_its_limit_is_marked_beside_its_slider_and_on_the_robot(page:
         page._place(q)
         wait_for(lambda: ("● joint4" in labels()) == marked and page.q[3] == q[3])  # noqa: B023
         assert (page._scene._joints[joint.body].color == page._scene._joints[2].color) != marked
-        assert ("at its limit: joint4 (upper)" in page._panel._text.content) == marked
+        assert ("at its limit: joint4 (upper)" in page._panel._details.content) == marked
 
 
 def test_a_notebook_shows_the_page_and_colab_the_scene_alone(page: View, monkeypatch: pytest.MonkeyPatch) -> None:

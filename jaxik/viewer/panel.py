@@ -30,12 +30,13 @@ class Panel:
     """
 
     def __init__(self, gui: Any, choose: Callable[[str], None]) -> None:
-        """Put the verb and the text on the panel."""
+        """Put the verb and the status on the panel."""
         self.gui, self._next = gui, 0.0
         self._sliders: dict[int, tuple[str, Any]] = {}
         verb = gui.add_dropdown("follow by", VERBS, initial_value=VERBS[0])
         verb.on_update(lambda _: choose(verb.value))
-        self._text = gui.add_markdown("Drag a handle.")
+        self._status = gui.add_markdown(status_line(None))
+        self._details: Any = None
 
     def add_buttons(self, recall: Callable[[], None], save: Callable[[], Any] | None) -> None:
         """Add a button that brings the handles to the robot, and one that saves its pose and says where."""
@@ -100,6 +101,10 @@ class Panel:
             lambda event: event.client_id is not None and place(at, float(np.clip(slider.value, lower, upper)))
         )
 
+    def add_details(self) -> None:
+        """Add what is left of each task, which may be of any length: last."""
+        self._details = self.gui.add_markdown("")
+
     def show(self, shown: Shown, limited: Mapping[int, str]) -> None:
         """What became of the targets; at most ten times a second while the robot is on its way.
 
@@ -112,7 +117,8 @@ class Panel:
             return
         self._next = now + 1 / REFRESH
         names = [f"{self._sliders[at][0]} ({which})" for at, which in limited.items() if at in self._sliders]
-        self._text.content = described(shown) + (f"\n\n{MARK}at its limit: {', '.join(names)}" if names else "")
+        self._status.content = status_line(shown)
+        self._details.content = table(shown) + (f"\n\n{MARK}at its limit: {', '.join(names)}" if names else "")
         for at, (name, slider) in self._sliders.items():
             label = MARK + name if at in limited else name
             if slider.label != label:
@@ -139,20 +145,22 @@ def at_limits(robot: Robot, q: np.ndarray) -> dict[int, str]:
     return found
 
 
-def described(shown: Shown) -> str:
-    """What there is to show, as Markdown: residuals in mm and degrees, costs as 1/2 |cost * residual|^2."""
-    if shown.error:
-        return f"**error**\n\n{shown.error}"
-    if not shown.status:
+def status_line(shown: Shown | None) -> str:
+    """How it ended, as Markdown: one line, so that what is below stays where it is."""
+    if shown is None or not (shown.status or shown.error):
         return "Drag a handle."
+    if shown.error:
+        return f"**error**: {shown.error}"
     if shown.status == "COMPILING":
-        return "**COMPILING**, once: the robot follows as soon as that is done. Sliders work meanwhile."
-    lines = [
-        f"**{shown.status}** in {shown.milliseconds:.1f} ms",
-        "",
-        "| task | residual | objective |",
-        "|---|---|---|",
-    ]
+        return "**COMPILING**, then the robot follows"
+    return f"**{shown.status}** in {shown.milliseconds:.1f} ms"
+
+
+def table(shown: Shown) -> str:
+    """What is left of each task, as Markdown: residuals in mm and degrees, and 1/2 |cost * residual|^2."""
+    if not shown.residuals:
+        return ""
+    lines = ["| task | residual | objective |", "|---|---|---|"]
     costs = dict(shown.costs)
     for part, norm in shown.residuals.items():
         cost = costs.pop(part.split("/")[0], None)

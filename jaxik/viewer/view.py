@@ -75,6 +75,7 @@ class View:
         priorities = {name: getattr(task, "priority", 0) for name, task in problem.tasks.items()}
         self._panel.add_costs(priorities, self.follower.costs, self.follower.weigh)
         self._panel.add_sliders(self._limits, q, self._place_joint)
+        self._panel.add_details()
         self.follower.start()
 
     @property
