@@ -168,13 +168,16 @@ def test_the_precision_of_the_configuration_is_that_of_the_page() -> None:
         robot = jaxik.load_robot("double_pendulum").astype(float)
         q = np.asarray(robot.q_home)
         near = jaxik.PostureTask(q + 0.1, tolerance=1e-11)
-        made = Watched(jaxik.Problem(robot, {"near": near}), q)
+        made = Watched(jax.device_get(jaxik.Problem(robot, {"near": near})), q)
+    everywhere = jax.config.jax_enable_x64  # type: ignore[attr-defined]
+    jax.config.update("jax_enable_x64", False)
     try:
         made.follower.choose("solve")
         shown = made.until(settled)
         assert shown.status == "CONVERGED" and shown.q.dtype == shown.bodies.dtype == np.float64
         np.testing.assert_allclose(shown.q, q + 0.1, rtol=0, atol=1e-11)
     finally:
+        jax.config.update("jax_enable_x64", everywhere)
         made.follower.stop()
 
 

@@ -130,7 +130,7 @@ class Panel:
 
 def _on_slider(value: float, lower: float, upper: float, step: float) -> float:
     """A value as the slider has it: in whole steps, which are round numbers, but for the limits."""
-    return float(np.clip(round(float(value) / step) * step, lower, upper))
+    return float(np.clip(float(f"{round(float(value) / step) * step:.9g}"), lower, upper))
 
 
 def at_limits(robot: Robot, q: np.ndarray) -> dict[int, str]:
