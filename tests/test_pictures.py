@@ -15,6 +15,7 @@ import jaxik
 from benchmarks import mechanisms
 from jaxik.cli import main
 from jaxik.pictures import canvas
+from jaxik.pictures import render as render_module
 from jaxik.pictures.camera import framing
 from jaxik.pictures.drawing import bounding_balls, draw_points, joined
 from jaxik.pictures.film import motion
@@ -200,6 +201,18 @@ def test_a_camera_that_sees_nothing_is_refused(wrong: dict[str, Any], said: str)
         jaxik.Camera(**{"lookat": (0, 0, 0), "distance": 1.0} | wrong)
 
 
+@needs_gl
+def test_what_stands_still_in_a_film_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    draws = render_module.draw_robot
+    monkeypatch.setattr(
+        render_module, "draw_robot", lambda *a, alpha=1.0, **k: drawn.append(alpha < 1) or draws(*a, alpha=alpha, **k)
+    )
+    robot = jaxik.load_robot("pendulum")
+    jaxik.film(robot, np.linspace(0, 1, 5)[:, None], tmp_path / "a.gif", size=(60, 40), ghosts=np.ones((3, 1)))
+    assert sum(drawn) == 1 and len(drawn) >= 6
+
+
 def test_films_and_pictures_that_cannot_be_written_are_refused_first(tmp_path: Path) -> None:
     robot = jaxik.load_robot("pendulum")
     q = np.zeros((2, 1))
@@ -208,6 +221,7 @@ def test_films_and_pictures_that_cannot_be_written_are_refused_first(tmp_path: P
         ({"path": "a.gif", "fps": 0}, "fps is above 0"),
         ({"path": "a.mp4", "size": (101, 100)}, "even numbers"),
         ({"path": "a.gif", "q": q[0]}, "one configuration a frame"),
+        ({"path": "a.gif", "camera": 3}, "camera is a jaxik.Camera, not int"),
     ]:
         with pytest.raises(jaxik.JaxikError, match=said):
             jaxik.film(**{"robot": robot, "q": q} | given)

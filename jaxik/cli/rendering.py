@@ -8,10 +8,8 @@ import jax
 import numpy as np
 
 from jaxik.batching.devices import enable_compilation_cache
-from jaxik.cli.batches import solve_part
-from jaxik.cli.job import KEYS, read_dtype, read_job
 from jaxik.cli.output import check_new
-from jaxik.cli.yaml_file import read_yaml
+from jaxik.cli.showing import is_configuration, solve_first
 from jaxik.pictures.camera import framing
 from jaxik.pictures.film import film, motion
 from jaxik.pictures.picture import MOVING, Picture, check_picture
@@ -31,7 +29,7 @@ def run_render(arguments: argparse.Namespace) -> int:
     moving = arguments.picture.suffix.lower() in MOVING
     check_picture(arguments.picture)
     check_new(f"picture {arguments.picture}", arguments.picture, arguments.force)
-    if Path(arguments.source).suffix.lower() in (".yaml", ".yml"):
+    if is_configuration(arguments.source):
         robot, q, options = _solved(Path(arguments.source), moving)
     else:
         robot = load_robot(arguments.source)
@@ -51,17 +49,10 @@ def run_render(arguments: argparse.Namespace) -> int:
 
 def _solved(path: Path, moving: bool) -> tuple[Robot, Any, dict[str, Any]]:
     """The robot of a configuration, where it is drawn, and what else is."""
-    file = read_yaml(path)
-    file.root.allow(*KEYS)
-    with jax.enable_x64(read_dtype(file.root, None) == "float64"):
-        job = read_job(file, count=None, seed=None, max_steps=None)
-        count = min(job.count, MOST_MOVED if moving else MOST_DRAWN)
-        part = job.part(np.arange(count))
-        problem, solution = part[0], solve_part(*part)
-    q = np.asarray(solution.q)
+    _, job, problem, solution = solve_first(path, MOST_MOVED if moving else MOST_DRAWN)
     targets = {"targets": targets_of(problem)}
     if moving:
         start = np.asarray(job.robot.q_home)
-        return job.robot, np.concatenate([start[None], q]), targets
+        return job.robot, np.concatenate([start[None], solution.q]), targets
     best, ghosts = solution_options(solution)
     return job.robot, best, ghosts | targets

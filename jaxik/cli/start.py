@@ -11,6 +11,9 @@ from jaxik.cli.section import Section
 from jaxik.core.errors import JaxikWarning
 from jaxik.robot.robot import Robot
 
+# Numbers that are written down are rounded [rad, m].
+ROUNDING = 1e-6
+
 
 def read_start(
     root: Section, robot: Robot, units: Units, seed: int, count: int, *, searches: bool
@@ -34,7 +37,8 @@ def _say_outside(robot: Robot, q: np.ndarray) -> None:
     joints = [robot.topology.joints[j] for j in robot.topology.scalar_joints]
     at = [joint.q_index for joint in joints]
     order = list(robot.topology.scalar_joints)
-    outside = (q[at] < np.asarray(robot.limit_lower)[order]) | (q[at] > np.asarray(robot.limit_upper)[order])
+    below, above = np.asarray(robot.limit_lower)[order] - q[at], q[at] - np.asarray(robot.limit_upper)[order]
+    outside = np.maximum(below, above) > ROUNDING
     if outside.any():
         names = ", ".join(joint.name for joint, out in zip(joints, outside, strict=True) if out)
         warnings.warn(f"the start is outside the limits of {names}: it is moved inside", JaxikWarning, stacklevel=2)

@@ -1,23 +1,38 @@
 """`jaxik view`: a page that shows a robot, or what a configuration leads to."""
 
 import argparse
+import os
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from jaxik.batching.devices import enable_compilation_cache
-from jaxik.cli.batches import solve_part
-from jaxik.cli.job import KEYS, read_dtype, read_job
 from jaxik.cli.output import check_new
-from jaxik.cli.yaml_file import read_yaml
+from jaxik.cli.pose_file import Saver, save_into, save_new
+from jaxik.cli.showing import is_configuration, solve_first
 from jaxik.core.errors import JaxikError
 from jaxik.pictures.show import solution_options
 from jaxik.problem.problem import Problem
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
-from jaxik.viewer.view import MOST_GHOSTS, view, write_page
+from jaxik.viewer.aims import problem_of
+from jaxik.viewer.poses import precision_of
+from jaxik.viewer.view import serve, wait, write_page
+
+# Solutions of a configuration that stand around as ghosts: more hide the robot.
+MOST_SHOWN = 50
+
+
+class Seen(NamedTuple):
+    """What is viewed, where the robot is, its ghosts, and how a pose of it is saved."""
+
+    problem: Problem
+    q: np.ndarray
+    ghosts: Any
+    save: Saver
 
 
 def run_view(arguments: argparse.Namespace) -> int:
@@ -29,23 +44,30 @@ def run_view(arguments: argparse.Namespace) -> int:
         if page.suffix.lower() not in (".html", ".htm"):
             raise JaxikError(f"a page ends with .html, not {page.name!r}")
         check_new(f"page {page}", page, arguments.force)
-    seen, q, ghosts = _source(arguments.source)
-    if page is None:
-        view(seen, q, ghosts=ghosts, port=arguments.port, host=arguments.host, block=True)
-    else:
-        print(write_page(page, seen, q, ghosts=ghosts))
+    seen = _configuration(Path(arguments.source)) if is_configuration(arguments.source) else _robot(arguments.source)
+    with precision_of(seen.q):
+        if page is not None:
+            print(write_page(page, seen.problem, seen.q, ghosts=seen.ghosts))
+            return 0
+        given = {"ghosts": seen.ghosts, "save": seen.save}
+        served = serve(seen.problem, seen.q, port=arguments.port, host=arguments.host, **given)
+        wait(served)
+    if served.follower.is_compiling:
+        # Nothing else ends the compiler at once, and nobody wants what it is at.
+        sys.stdout.flush()
+        os._exit(0)
     return 0
 
 
-def _source(source: str) -> tuple[Robot | Problem, Any, Any]:
-    """What is viewed, where it is, and its ghosts: of a configuration all solutions, or as many as are drawn."""
-    if Path(source).suffix.lower() not in (".yaml", ".yml"):
-        return load_robot(source), None, None
-    file = read_yaml(Path(source))
-    file.root.allow(*KEYS)
-    with jax.enable_x64(read_dtype(file.root, None) == "float64"):
-        job = read_job(file, count=None, seed=None, max_steps=None)
-        part = job.part(np.arange(min(job.count, MOST_GHOSTS)))
-        problem, solution = part[0], jax.device_get(solve_part(*part))
+def _robot(source: str) -> Seen:
+    robot: Robot = load_robot(source)
+    q = np.asarray(robot.q_home)
+    problem = problem_of(robot, q)
+    return Seen(problem, q, None, save_new(source, problem))
+
+
+def _configuration(path: Path) -> Seen:
+    """Of a configuration: one solution, and the others as ghosts."""
+    file, job, problem, solution = solve_first(path, MOST_SHOWN)
     best, _ = solution_options(solution)
-    return problem, best, solution if np.size(solution.status) > 1 else None
+    return Seen(problem, best, solution if np.size(solution.status) > 1 else None, save_into(file, job.robot))

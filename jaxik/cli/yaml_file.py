@@ -45,18 +45,27 @@ def read_yaml(path: Path) -> YamlFile:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: {read_failure(error)}") from None
-    try:
-        values = yaml.load(text, _Loader)  # a safe loader: plain values only
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise ConfigError(f"{path}: {where}{error.problem or 'malformed YAML'}") from None
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: malformed YAML: {error}") from None
     place = Place(str(path))
+    values = parse(text, place)
     if values is None:
         place.fail("is empty; it needs 'robot' and 'tasks' (see jaxik solve --help)")
     return YamlFile(path, text, Section(values, place))
+
+
+def parse(text: str, place: Place) -> Any:
+    """The plain values of YAML.
+
+    Raises:
+      ConfigError: if it is malformed, with the line.
+    """
+    try:
+        return yaml.load(text, _Loader)  # a safe loader: plain values only
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigError(f"{place}: {where}{error.problem or 'malformed YAML'}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{place}: malformed YAML: {error}") from None
 
 
 def read_failure(error: Exception) -> str:

@@ -42,6 +42,11 @@ def joined(drawings: Sequence[Drawing]) -> Drawing:
     return Drawing(*(np.concatenate(parts) for parts in zip(*drawings, strict=True)))
 
 
+def evenly(count: int, most: int) -> np.ndarray:
+    """Indices of at most so many of `count`, evenly taken, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, most).astype(int))
+
+
 def draw_robot(
     robot: Robot,
     shapes: Shapes,

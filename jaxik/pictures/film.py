@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxik.core.errors import JaxikError
-from jaxik.pictures.camera import Camera, framing
+from jaxik.pictures.camera import Camera
+from jaxik.pictures.canvas import canvas
+from jaxik.pictures.drawing import evenly
 from jaxik.pictures.picture import MOVING
-from jaxik.pictures.render import draw, picture_size, render
+from jaxik.pictures.render import camera_for, drawer, floor_below, picture_size
 from jaxik.problem.arguments import configuration
 from jaxik.robot.robot import Robot
 
-# Poses by which the camera chooses what it has in view.
+# Poses by which the camera, the floor and the sizes of axes and points are chosen.
 FRAMED = 12
 MISSING = 'films are written by imageio: `pip install "jaxik[pictures]"`'
 
@@ -60,10 +62,12 @@ def film(
     width, height = picture_size(size)
     if path.suffix.lower() == ".mp4" and (width % 2 or height % 2):
         raise JaxikError(f"the size of an .mp4 is of even numbers, not {size!r}")
-    if camera is None:
-        some = q[np.unique(np.linspace(0, len(q) - 1, FRAMED).astype(int))]
-        camera = framing(draw(robot, some, **drawn), width / height)
-    pictures = (render(robot, row, camera=camera, size=(width, height), **drawn) for row in np.asarray(q))
+    some = q[evenly(len(q), FRAMED)]
+    drawn_at = drawer(robot, some, **drawn)
+    whole = drawn_at(some)
+    camera = camera_for(whole, camera, width / height)
+    shown, floor = canvas(width, height), floor_below(whole)
+    pictures = (shown.draw(drawn_at(row), camera, floor) for row in np.asarray(q))
     _write(path, pictures, fps)
     return path
 

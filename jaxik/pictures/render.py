@@ -1,6 +1,6 @@
 """`render`: a picture of a robot."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jaxik.pictures.drawing import (
     draw_line,
     draw_points,
     draw_robot,
+    evenly,
     joined,
 )
 from jaxik.pictures.shapes import automatic_shapes, one_robot
@@ -70,15 +71,31 @@ def render(
     """
     width, height = picture_size(size)
     drawing = draw(robot, q, ghosts=ghosts, failed=failed, targets=targets, frames=frames, line=line)
-    camera = framing(drawing, width / height) if camera is None else camera
+    camera = camera_for(drawing, camera, width / height)
+    return canvas(width, height).draw(drawing, camera, floor_below(drawing))
+
+
+def camera_for(drawing: Drawing, camera: Any, aspect: float) -> Camera:
+    """The camera that is asked for, or one that has everything in view."""
+    if camera is None:
+        return framing(drawing, aspect)
     if not isinstance(camera, Camera):
         raise JaxikError(f"camera is a jaxik.Camera, not {type(camera).__name__}")
-    # A robot whose base is at the origin stands on the floor; what hangs below has its floor below.
+    return camera
+
+
+def floor_below(drawing: Drawing) -> float:
+    """Height of the floor [m]: a robot whose base is at the origin stands on it; what hangs below has it below."""
     centers, radii = bounding_balls(drawing)
-    return canvas(width, height).draw(drawing, camera, min(0.0, float(np.min(centers[:, 2] - radii))))
+    return min(0.0, float(np.min(centers[:, 2] - radii)))
 
 
-def draw(
+def draw(robot: Robot, q: Any = None, **drawn: Any) -> Drawing:
+    """What `render` draws, as shapes in the world."""
+    return drawer(robot, q, **drawn)(q)
+
+
+def drawer(
     robot: Robot,
     q: Any = None,
     *,
@@ -87,26 +104,36 @@ def draw(
     targets: Any = None,
     frames: Sequence[Any] = (),
     line: Any = None,
-) -> Drawing:
-    """What `render` draws, as shapes in the world."""
+) -> Callable[[Any], Drawing]:
+    """A function that draws the robot at configurations, among what `render` draws besides.
+
+    What stands still is drawn once, in sizes that fit the robot at `q`.
+    """
     if not isinstance(robot, Robot):
         raise JaxikError(f"robot is a jaxik.Robot, not {type(robot).__name__}")
     robot = one_robot(robot)
     shapes = automatic_shapes(robot)
-    q = _finite("q", configuration("q", robot.q_home if q is None else q, robot))
-    parts = [draw_robot(robot, shapes, q)]
+
+    def robot_at(q: Any) -> Drawing:
+        return draw_robot(robot, shapes, _finite("q", configuration("q", robot.q_home if q is None else q, robot)))
+
+    still = []
     for named, link, joint in ((ghosts, SKY, BLUE), (failed, ORANGE, VERMILION)):
         if named is not None:
             every = _finite("ghosts", configuration("ghosts", named, robot)).reshape(-1, robot.nq)
-            chosen = every[np.unique(np.linspace(0, len(every) - 1, MOST_GHOSTS).astype(int))]
-            parts.append(draw_robot(robot, shapes, chosen, link=link, joint=joint, alpha=GHOST))
-    centers, _ = bounding_balls(joined(parts))
+            chosen = every[evenly(len(every), MOST_GHOSTS)]
+            still.append(draw_robot(robot, shapes, chosen, link=link, joint=joint, alpha=GHOST))
+    centers, _ = bounding_balls(joined([robot_at(q), *still]))
     unit = float(np.linalg.norm(np.ptp(centers, axis=0)))
-    parts += [_target(target, unit) for target in _listed(targets)]
-    parts += [draw_frames(robot.frame_pose(q, name), AXIS * unit) for name in frames]
+    still += [_target(target, unit) for target in _listed(targets)]
     if line is not None:
-        parts.append(draw_line(_points("line", line), LINE * unit, GREEN))
-    return joined(parts)
+        still.append(draw_line(_points("line", line), LINE * unit, GREEN))
+
+    def drawn_at(q: Any) -> Drawing:
+        turned = [draw_frames(robot.frame_pose(robot.q_home if q is None else q, name), AXIS * unit) for name in frames]
+        return joined([robot_at(q), *still, *turned])
+
+    return drawn_at
 
 
 def _target(target: Any, unit: float) -> Drawing:

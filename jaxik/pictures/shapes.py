@@ -3,12 +3,11 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
+import mujoco
 import numpy as np
 
 from jaxik.core.pytree import core_ranks
 from jaxik.kinematics.topology import JointType
-from jaxik.numerics import lie
 from jaxik.robot.robot import Robot
 
 # Shapes by the numbers that MuJoCo gives them (mjtGeom).
@@ -93,8 +92,9 @@ def _links(robot: Robot) -> list[tuple[int, np.ndarray, np.ndarray]]:
     ends: dict[int, list[np.ndarray]] = {body: [] for body in range(1, len(topology.body_parents))}
     for body, parent in enumerate(topology.body_parents):
         if body and parent and body not in floating:
-            turned = lie.quaternion_to_matrix(jnp.asarray(robot.body_quaternion[body])) @ anchors.get(body, zero)
-            ends[parent].append(np.asarray(robot.body_position[body], float) + np.asarray(turned, float))
+            turned = np.empty(3)
+            mujoco.mju_rotVecQuat(turned, anchors.get(body, zero), np.asarray(robot.body_quaternion[body], float))
+            ends[parent].append(np.asarray(robot.body_position[body], float) + turned)
     tools: dict[int, list[np.ndarray]] = {}
     for index, (_, body) in enumerate(topology.carriers["site"]):
         tools.setdefault(body, []).append(np.asarray(robot.site_position[index], float))

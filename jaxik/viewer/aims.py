@@ -1,6 +1,7 @@
 """What of a problem can be dragged, and the problem that stands for a bare robot."""
 
 import copy
+import dataclasses
 from typing import Any
 
 import jax
@@ -19,6 +20,8 @@ from jaxik.tasks.posture import PostureTask
 
 # How fast joints follow where the problem does not say [rad/s, m/s]: half a turn of an arm takes a second.
 SPEED = 3.0
+# Arguments of tasks that are costs.
+COSTS = ("cost", "position_cost", "orientation_cost")
 
 
 def first_element(tree: Any) -> Any:
@@ -73,6 +76,28 @@ def with_targets(problem: Problem, targets: dict[str, Any]) -> Problem:
     for name, target in targets.items():
         task = copy.copy(tasks[name])
         set_fields(task, target=jaxlie.SE3(target) if isinstance(task, FrameTask) else target)
+        tasks[name] = task
+    return with_tasks(problem, tasks)
+
+
+def costs_of(problem: Problem, dtype: Any) -> dict[str, dict[str, np.ndarray]]:
+    """By task the costs that it has, by the names of its arguments: numbers, or arrays of one for each row."""
+    found = {}
+    for name, task in problem.tasks.items():
+        traced = [f.name for f in dataclasses.fields(task) if f.name in COSTS and not f.metadata.get("static")]
+        given = {field: getattr(task, field) for field in traced}
+        # A task of one's own may have a pytree of costs, and None says that there are no rows.
+        arrays = {field: cost for field, cost in given.items() if jax.tree.structure(cost) == jax.tree.structure(0)}
+        found[name] = {field: np.asarray(cost, dtype) for field, cost in arrays.items()}
+    return found
+
+
+def with_costs(problem: Problem, costs: dict[str, dict[str, Any]]) -> Problem:
+    """The problem with other costs, as `costs_of` has them; works under tracing."""
+    tasks = dict(problem.tasks)
+    for name, values in costs.items():
+        task = copy.copy(tasks[name])
+        set_fields(task, **values)
         tasks[name] = task
     return with_tasks(problem, tasks)
 

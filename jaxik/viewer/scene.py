@@ -1,24 +1,26 @@
 """The nodes of the page: the robot, its ghosts, and the handles of its targets."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
-import jax.numpy as jnp
-import jaxlie
 import numpy as np
 
 from jaxik.core.status import Status
-from jaxik.pictures.drawing import BLUE, LINK, ORANGE, SKY, VERMILION, draw_robot
+from jaxik.pictures.drawing import BLUE, LINK, ORANGE, SKY, VERMILION
 from jaxik.pictures.render import GHOST
-from jaxik.pictures.shapes import CAPSULE, CYLINDER, SPHERE, Shapes, automatic_shapes
+from jaxik.pictures.shapes import automatic_shapes
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
 from jaxik.tasks.frame import FrameTask
+from jaxik.viewer.meshes import mesh
 
 # Corners around a circle: round enough from where a whole robot is in view; of ghosts, there are hundreds.
 CORNERS, GHOST_CORNERS = 20, 8
 # Of the robot's size: handles, and how far away the camera is.
 HANDLE, DISTANCE = 0.16, 1.5
+# Handles nearer to each other than this share of the robot's size are at one place: smaller ones would not help.
+CLOSEST = 0.02
 
 
 class Scene:
@@ -27,27 +29,28 @@ class Scene:
     Args:
       server: a `viser.ViserServer`.
       robot: one robot.
-      q (nq,): where it is drawn.
+      bodies (nbody, 7): poses of its bodies at first, wxyz and position [m].
     """
 
-    def __init__(self, server: Any, robot: Robot, q: Any) -> None:
+    def __init__(self, server: Any, robot: Robot, bodies: np.ndarray) -> None:
         """Draw the robot and its floor."""
-        self._scene, self._robot = server.scene, robot
-        self._shapes = automatic_shapes(robot)
+        self._scene, self._shapes = server.scene, automatic_shapes(robot)
         self._handles: dict[str, Any] = {}
         self._ghosts: list[Any] = []
-        bodies = np.asarray(robot.forward(q).wxyz_xyz, float)
-        self.size = self._stage(server, q)
+        self._joints: dict[int, Any] = {}
+        self._marked: frozenset[int] = frozenset()
+        self._turned = _wxyz(self._shapes.rotation)
+        self.size = self._stage(server, bodies)
         self._bodies = {int(body): self._scene.add_frame(f"/robot/{body}", show_axes=False)
                         for body in np.unique(self._shapes.body)}  # fmt: skip
         for index in range(len(self._shapes.body)):
             self._add_shape(index)
         self.move(bodies)
 
-    def _stage(self, server: Any, q: Any) -> float:
+    def _stage(self, server: Any, bodies: np.ndarray) -> float:
         """Floor, light and camera; returns the size of the robot [m]."""
-        drawn = draw_robot(self._robot, self._shapes, q)
-        low, high = drawn.position.min(axis=0, initial=0.0), drawn.position.max(axis=0, initial=0.0)
+        _, position = self._drawn(bodies[None])
+        low, high = position[0].min(axis=0), position[0].max(axis=0)
         size = max(float(np.linalg.norm(high - low)), 0.1)
         middle = (low + high) / 2
         self._scene.set_up_direction("+z")
@@ -59,37 +62,55 @@ class Scene:
 
     def _add_shape(self, index: int) -> None:
         shapes = self._shapes
+        body = int(shapes.body[index])
         vertices, faces = mesh(shapes, index, CORNERS)
-        self._scene.add_mesh_simple(
-            f"/robot/{shapes.body[index]}/{index}",
+        node = self._scene.add_mesh_simple(
+            f"/robot/{body}/{index}",
             vertices,
             faces,
-            color=tuple(BLUE if shapes.is_joint[index] else LINK),
+            color=_rgb(BLUE if shapes.is_joint[index] else LINK),
             position=shapes.position[index],
-            wxyz=_wxyz(shapes.rotation[index]),
+            wxyz=self._turned[index],
         )
+        if shapes.is_joint[index]:
+            self._joints[body] = node
+
+    def _drawn(self, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where shapes are, wxyz (n, m, 4) and positions (n, m, 3), with bodies at poses (n, nbody, 7)."""
+        from viser.transforms import SO3
+
+        turned = SO3(bodies[:, self._shapes.body, :4])
+        own = SO3(np.broadcast_to(self._turned, (len(bodies), *self._turned.shape)))
+        position = bodies[:, self._shapes.body, 4:] + turned @ np.broadcast_to(
+            self._shapes.position, turned.wxyz[..., 1:].shape
+        )
+        return (turned @ own).wxyz, position
 
     def move(self, bodies: np.ndarray) -> None:
         """Draw the robot with its bodies at poses (nbody, 7), wxyz and position [m]."""
         for body, node in self._bodies.items():
             node.wxyz, node.position = bodies[body, :4], bodies[body, 4:]
 
-    def ghosts(self, q: Any, status: Any = None) -> None:
-        """Draw configurations (n, nq) transparent, those whose status (n,) is not CONVERGED in another colour.
+    def mark(self, bodies: frozenset[int]) -> None:
+        """Draw the joints of these bodies, and no others, in the colour of what is at its limit."""
+        for body in (bodies ^ self._marked) & self._joints.keys():
+            self._joints[body].color = _rgb(VERMILION if body in bodies else BLUE)
+        self._marked = bodies
+
+    def ghosts(self, bodies: np.ndarray, status: Any = None) -> None:
+        """Draw robots (n, nbody, 7) transparent, those whose status (n,) is not CONVERGED in another colour.
 
         Replaces the ghosts that there were; where there are as many, they are moved.
         """
-        shapes, count = self._shapes, len(q)
+        shapes, count = self._shapes, len(bodies)
         converged = np.ones(count, bool) if status is None else np.asarray(status) == Status.CONVERGED
-        drawn = draw_robot(self._robot, shapes, q)
-        position = drawn.position.reshape(count, -1, 3)
-        wxyz = _wxyz(drawn.rotation).reshape(count, -1, 4)
+        wxyz, position = self._drawn(bodies)
         if self._ghosts and len(self._ghosts[0].batched_positions) != count:
             self._scene.remove_by_name("/ghosts")
             self._ghosts = []
         for index in range(len(shapes.body)):
             good, bad = (BLUE, VERMILION) if shapes.is_joint[index] else (SKY, ORANGE)
-            color = np.where(converged[:, None], *(np.round(255 * np.array(c)) for c in (good, bad))).astype(np.uint8)
+            color = np.where(converged[:, None], _rgb(good), _rgb(bad)).astype(np.uint8)
             if index < len(self._ghosts):
                 node = self._ghosts[index]
                 node.batched_positions = position[:, index].astype(np.float32)
@@ -110,12 +131,17 @@ class Scene:
                 )
             )
 
+    def show_ghosts(self, visible: bool) -> None:
+        """Show the ghosts, or hide them."""
+        for node in self._ghosts:
+            node.visible = visible
+
     def targets(self, targets: dict[str, np.ndarray]) -> None:
         """Draw targets (7,) as axes, (3,) as balls; nobody drags them."""
         for name, target in targets.items():
             where = f"/targets/{name}"
             if target.shape == (3,):
-                self._scene.add_icosphere(where, 0.02 * self.size, ORANGE, position=target)
+                self._scene.add_icosphere(where, 0.02 * self.size, _rgb(ORANGE), position=target)
                 continue
             self._scene.add_frame(
                 where,
@@ -129,6 +155,7 @@ class Scene:
         self, problem: Problem, targets: dict[str, np.ndarray], moved: Callable[[str, np.ndarray], None]
     ) -> None:
         """Add a handle for each target, by which it is dragged; `moved` is called with its name and where it is."""
+        size = self._handle_size([target[-3:] for target in targets.values()])
         for name, target in targets.items():
             task = problem.tasks[name]
             pose = target if target.shape == (7,) else np.concatenate([[1.0, 0, 0, 0], target])
@@ -136,7 +163,7 @@ class Scene:
             shifts = not isinstance(task, FrameTask) or task.position_cost is not None
             handle = self._scene.add_transform_controls(
                 f"/handles/{name}",
-                scale=HANDLE * self.size,
+                scale=size,
                 disable_axes=not shifts,
                 disable_sliders=not shifts,
                 disable_rotations=not turns,
@@ -145,6 +172,8 @@ class Scene:
                 position=pose[4:],
             )
             point = target.shape == (3,)
+            if len(targets) > 1:
+                self._scene.add_label(f"/handles/{name}/label", name)
 
             @handle.on_update
             def _(event: Any, name: str = name, point: bool = point) -> None:
@@ -153,27 +182,25 @@ class Scene:
 
             self._handles[name] = handle
 
+    def _handle_size(self, points: list[np.ndarray]) -> float:
+        """Of handles at points (3,) [m]: neighbours do not cover each other, however small that makes them."""
+        apart = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(points, 2)]
+        nearest = min((x for x in apart if x > CLOSEST * self.size), default=self.size)
+        return min(HANDLE * self.size, nearest)
+
     def move_handle(self, name: str, pose: np.ndarray) -> None:
-        """Put a handle at a pose (7,)."""
-        self._handles[name].wxyz, self._handles[name].position = pose[:4], pose[4:]
+        """Put a handle at a pose (7,), wxyz and position [m], or at a point (3,) [m]."""
+        self._handles[name].position = pose[-3:]
+        if pose.shape == (7,):
+            self._handles[name].wxyz = pose[:4]
 
 
-def mesh(shapes: Shapes, index: int, corners: int) -> tuple[np.ndarray, np.ndarray]:
-    """Vertices (n, 3) [m] and triangles (m, 3) of a shape about its own origin."""
-    from trimesh import creation
-
-    kind, (a, b, _) = shapes.kind[index], shapes.size[index]
-    if kind == SPHERE:
-        made = creation.uv_sphere(a, [corners // 2, corners])
-    elif kind == CAPSULE:
-        made = creation.capsule(2 * b, a, [corners, corners])
-    elif kind == CYLINDER:
-        made = creation.cylinder(a, 2 * b, sections=corners)
-    else:
-        made = creation.box(2 * shapes.size[index])
-    vertices = np.asarray(made.vertices) - np.mean(made.bounds, axis=0)
-    return vertices, np.asarray(made.faces)
+def _rgb(color: tuple[float, float, float]) -> tuple[int, int, int]:
+    red, green, blue = (round(255 * share) for share in color)
+    return red, green, blue
 
 
 def _wxyz(rotation: np.ndarray) -> np.ndarray:
-    return np.asarray(jaxlie.SO3.from_matrix(jnp.asarray(rotation)).wxyz, float)
+    from viser.transforms import SO3
+
+    return SO3.from_matrix(rotation).wxyz

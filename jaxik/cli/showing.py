@@ -1,0 +1,27 @@
+"""Read and solve what a picture or a page shows."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxik.cli.batches import solve_part
+from jaxik.cli.job import KEYS, Job, read_dtype, read_job
+from jaxik.cli.yaml_file import YamlFile, read_yaml
+from jaxik.problem.problem import Problem
+from jaxik.results.solution import Solution
+
+
+def is_configuration(source: str) -> bool:
+    """Whether a CONFIG is meant, and not a ROBOT."""
+    return Path(source).suffix.lower() in (".yaml", ".yml")
+
+
+def solve_first(path: Path, most: int) -> tuple[YamlFile, Job, Problem, Solution]:
+    """Read a configuration, and solve the first of its elements, at most so many; the solution is on the host."""
+    file = read_yaml(path)
+    file.root.allow(*KEYS)
+    with jax.enable_x64(read_dtype(file.root, None) == "float64"):
+        job = read_job(file, count=None, seed=None, max_steps=None)
+        part = job.part(np.arange(min(job.count, most)))
+        return file, job, part[0], jax.device_get(solve_part(*part))
