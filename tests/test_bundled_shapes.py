@@ -71,7 +71,7 @@ def test_shapes_add_no_mass(name):
 
 
 @pytest.mark.parametrize("name", ROBOTS)
-def test_nothing_touches_at_home_and_no_pair_touches_everywhere(name):
+def test_nothing_touches_at_home_and_no_pair_touches_often(name):
     model, data = at_home(name)
     assert pairs_in_contact(model, data) == set()
     random, times = np.random.default_rng(0), Counter()
@@ -83,7 +83,8 @@ def test_nothing_touches_at_home_and_no_pair_touches_everywhere(name):
         mujoco.mj_comPos(model, data)
         mujoco.mj_collision(model, data)
         times.update(pairs_in_contact(model, data))
-    assert not [pair for pair, count in times.items() if count > 150], "needs an <exclude>, or slimmer shapes"
+    most = 150 if name == "mobile_manipulator" else 75  # whose arm reaches down onto the base
+    assert not [pair for pair, count in times.items() if count > most], "needs an <exclude>, or slimmer shapes"
 
 
 @pytest.mark.parametrize("name", ROBOTS)
