@@ -37,7 +37,7 @@ ALLOWED = {
     "solvers.nonlinear": BELOW_SOLVERS | {"solvers"},
     "solvers.search": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
-    "pictures": BELOW_SOLVERS,
+    "pictures": BELOW_SOLVERS | {"robot.loading"},
     "viewer": EVERYTHING | {"pictures"},
     "__init__": EVERYTHING | {"pictures", "viewer"},
     "cli": EVERYTHING | {"pictures", "viewer"},

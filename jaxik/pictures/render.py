@@ -25,7 +25,7 @@ from jaxik.pictures.drawing import (
     evenly,
     joined,
 )
-from jaxik.pictures.shapes import automatic_shapes, one_robot
+from jaxik.pictures.shapes import one_robot, shapes_of
 from jaxik.problem.arguments import configuration
 from jaxik.robot.robot import Robot
 
@@ -112,7 +112,7 @@ def drawer(
     if not isinstance(robot, Robot):
         raise JaxikError(f"robot is a jaxik.Robot, not {type(robot).__name__}")
     robot = one_robot(robot)
-    shapes = automatic_shapes(robot)
+    shapes = shapes_of(robot)
 
     def robot_at(q: Any) -> Drawing:
         return draw_robot(robot, shapes, _finite("q", configuration("q", robot.q_home if q is None else q, robot)))

@@ -1,5 +1,6 @@
 """What a robot looks like: primitive shapes on its bodies."""
 
+import functools
 from typing import NamedTuple
 
 import jax
@@ -7,7 +8,9 @@ import mujoco
 import numpy as np
 
 from jaxik.core.pytree import core_ranks
-from jaxik.kinematics.topology import JointType
+from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.topology import JointType, Topology
+from jaxik.robot.loading.catalog import bundled_robots, find_by_name
 from jaxik.robot.robot import Robot
 
 # Shapes by the numbers that MuJoCo gives them (mjtGeom).
@@ -20,6 +23,8 @@ LINK_RADIUS, BALL_RADIUS = 0.2, 1.35
 THICKEST, THINNEST = 0.12, 0.03
 # The radius where nothing is long [m], and what counts as nothing.
 ALONE = 0.05
+# Colours below this are dark.
+DARK = 0.6
 SHORTEST = 1e-6
 
 
@@ -49,6 +54,58 @@ def one_robot(robot: Robot) -> Robot:
         robot,
         core_ranks(robot),
     )
+
+
+def shapes_of(robot: Robot) -> Shapes:
+    """What a robot looks like: its own shapes where they are known, those of a bundled robot always, else automatic."""
+    robot = one_robot(robot)
+    own = _bundled_shapes(robot.topology)
+    if own is None and robot.geometry is not None:
+        own = _kept_shapes(robot.geometry)
+    return automatic_shapes(robot) if own is None or not own.body.size else own
+
+
+def _kept_shapes(geometry: Geometry) -> Shapes:
+    numbers = {"sphere": SPHERE, "capsule": CAPSULE, "box": BOX}
+    rows = [i for i, kind in enumerate(geometry.kinds) if kind in numbers]
+    return Shapes(
+        np.array([geometry.bodies[i] for i in rows], int),
+        np.array([numbers[geometry.kinds[i]] for i in rows], int),
+        np.asarray(geometry.size)[rows],
+        np.asarray(geometry.position)[rows],
+        _matrices(np.asarray(geometry.quaternion, float)[rows]),
+        np.zeros(len(rows), bool),
+    )
+
+
+def _bundled_shapes(topology: Topology) -> Shapes | None:
+    """The shapes of the bundled robot of that name, if its bodies are the same."""
+    if topology.name not in bundled_robots():
+        return None
+    bodies, shapes = _bundled(topology.name)
+    return shapes if bodies == topology.body_names else None
+
+
+@functools.cache
+def _bundled(name: str) -> tuple[tuple[str, ...], Shapes]:
+    """Names of the bodies of a bundled robot, and its shapes; dark ones stand for joints."""
+    model = mujoco.MjModel.from_xml_path(str(find_by_name(name)))
+    return tuple(model.body(i).name for i in range(model.nbody)), Shapes(
+        model.geom_bodyid.astype(int),
+        model.geom_type.astype(int),
+        model.geom_size.copy(),
+        model.geom_pos.copy(),
+        _matrices(model.geom_quat),
+        model.geom_rgba[:, :3].mean(axis=1) < DARK,
+    )
+
+
+def _matrices(quaternions: np.ndarray) -> np.ndarray:
+    """Rotations (n, 3, 3) of quaternions (n, 4) wxyz."""
+    matrices = np.empty((len(quaternions), 9))
+    for matrix, quaternion in zip(matrices, quaternions, strict=True):
+        mujoco.mju_quat2Mat(matrix, quaternion)
+    return matrices.reshape(-1, 3, 3)
 
 
 def automatic_shapes(robot: Robot) -> Shapes:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxik.core.status import Status
 from jaxik.pictures.drawing import BLUE, LINK, ORANGE, SKY, VERMILION
 from jaxik.pictures.render import GHOST
-from jaxik.pictures.shapes import automatic_shapes
+from jaxik.pictures.shapes import shapes_of
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
 from jaxik.tasks.frame import FrameTask
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self, server: Any, robot: Robot, bodies: np.ndarray) -> None:
         """Draw the robot and its floor."""
-        self._scene, self._shapes = server.scene, automatic_shapes(robot)
+        self._scene, self._shapes = server.scene, shapes_of(robot)
         self._handles: dict[str, Any] = {}
         self._ghosts: list[Any] = []
         self._joints: dict[int, Any] = {}
