@@ -33,8 +33,8 @@ class Outline(NamedTuple):
 def bundled_outline(name: str) -> Outline:
     """Count and list what a bundled robot has, from its XML alone.
 
-    Compiling all of them takes 2 s with the imports. Reading suffices as bundled files have no defaults, includes or
-    replicates.
+    Compiling all of them takes 2 s with the imports. Reading suffices as bundled files have no includes or replicates,
+    and defaults for geoms alone.
     """
     world = ElementTree.parse(_BUNDLED / f"{name}.xml").find("worldbody")
     assert world is not None
