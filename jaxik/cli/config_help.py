@@ -46,6 +46,10 @@ a configuration (paths in it are relative to its folder):
   limits:                         # []: no limits at all
     margin: 0.01                  # distance to keep from the limits of joints [rad or m]
     half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
+    collision: {margin: 0.005}    # or true: shapes keep apart, from obstacles as well; pairs: [[hand, world]]
+  world:                          # the obstacles; also planes: [{normal: [0, 0, 1], offset: 0}],
+                                  # spheres: [{position: [0, 0, 1], radius: 0.1}] and capsules: [{from, to, radius}]
+    boxes: [{position: [0.6, 0, 0.2], size: [0.4, 0.8, 0.02]}]       # whole edges; rotations as of targets
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
   fixed_joints: [joint3]          # joints that stay as they start

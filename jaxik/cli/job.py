@@ -27,6 +27,7 @@ KEYS = (
     "robot",
     "tasks",
     "limits",
+    "world",
     "constraints",
     "fixed_joints",
     "start",

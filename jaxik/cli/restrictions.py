@@ -8,6 +8,7 @@ from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.tasks import read_tasks
+from jaxik.cli.world import keeps_apart, read_collision
 from jaxik.kinematics.topology import JointType
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
@@ -18,16 +19,21 @@ from jaxik.tasks.base import Task
 
 def read_limits(root: Section, source: Source) -> tuple[Limit, ...] | None:
     """Read the limits under the key `limits`; without it None, the robot's own; `[]` gives none."""
+    if "world" in root and not keeps_apart(root):
+        root.at("world").fail("holds obstacles that nothing keeps away from: add limits: {collision: true}")
     if "limits" not in root:
         return None
     if root.get("limits") == []:
         return ()
     section = root.section("limits")
-    section.allow("margin", "half_spaces")
+    section.allow("margin", "half_spaces", "collision")
     margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
     with section.at("margin").blamed():
         joints = ConfigurationLimit(margin=margin)
-    return (joints, *(_half_spaces(section, source) if "half_spaces" in section else ()))
+    others: tuple[Limit, ...] = _half_spaces(section, source) if "half_spaces" in section else ()
+    if keeps_apart(root):
+        others = *others, read_collision(section, root, source)
+    return (joints, *others)
 
 
 def _margin(section: Section, robot: Robot, units: Units) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
 from jaxik.cli.section import Section, preview
+from jaxik.cli.world import keeps_apart
 from jaxik.robot.loading.catalog import bundled_robots
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
@@ -18,10 +19,10 @@ _MODEL_FILES = (".xml", ".urdf", ".mjcf", ".xacro", ".npz")
 def read_robot(root: Section, folder: Path, units: Units) -> Robot:
     """Load the robot under the key `robot`: a name or a file, or a mapping with `source`, `base` and `frames`."""
     if isinstance(root.get("robot"), str):
-        return _load(root, "robot", folder)
+        return _load(root, "robot", folder, keeps_apart(root))
     section = root.section("robot")
     section.allow("source", "base", "frames")
-    robot = _load(section, "source", folder)
+    robot = _load(section, "source", folder, keeps_apart(root))
     if "base" in section:
         base = section.section("base")
         base.allow(*POSE_KEYS)
@@ -39,12 +40,13 @@ def read_robot(root: Section, folder: Path, units: Units) -> Robot:
     return robot
 
 
-def _load(section: Section, key: str, folder: Path) -> Robot:
+def _load(section: Section, key: str, folder: Path, with_shapes: bool) -> Robot:
     source = section.text(key)
     file = folder / Path(source).expanduser()
     is_file = Path(source).suffix.lower() in _MODEL_FILES or ("/" in source and file.exists())
     with section.at(key).blamed():
-        robot = load_robot(file if is_file and source not in bundled_robots() else source)
+        named = file if is_file and source not in bundled_robots() else source
+        robot = load_robot(named, geometry="model" if with_shapes else None)
         return robot.astype(jnp.result_type(float))  # a saved robot has a precision of its own
 
 

@@ -12,8 +12,8 @@ from jax.core import Tracer
 
 from jaxik.collision.box_box import box_box
 from jaxik.collision.boxes import point_box, segment_box
-from jaxik.collision.contact import Contact
-from jaxik.collision.pairs import NamedPairs, PairTable, pair_table, shape_list
+from jaxik.collision.contact import Contact, either
+from jaxik.collision.pairs import NamedPairs, PairClass, PairTable, Part, pair_table, shape_list
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
 from jaxik.collision.segments import point_point, point_segment, segment_segment
 from jaxik.collision.shapes import Swept, of_robot, of_world
@@ -39,37 +39,61 @@ PAIRS: dict[tuple[str, str], Callable[[Any, Any], Contact]] = {
 
 
 class Operands(NamedTuple):
-    """The shapes of a class of pairs, shaped so that they broadcast to its pairs: (p,), or (p, 1) and (1, q)."""
+    """The shapes of a class of pairs, shaped so that they broadcast to its pairs: (p,), or (p, 1) and (1, q).
+
+    Attributes:
+      turned: bool, of that shape: which pairs are named the other way round; None for none.
+    """
 
     kinds: tuple[str, str]
     first: Swept
     second: Swept
     shape: tuple[int, ...]
+    turned: jax.Array | None
 
 
 def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> list[Operands]:
     """The shapes of each class of pairs, in the world."""
     shapes = of_robot(geometry, kin)
     obstacles = {} if world is None else of_world(world, kin.frame_positions.dtype)
-    found = []
-    for pairs in table.classes:
-        first = shapes[pairs.kinds[0]].take(pairs.rows[0])
-        second = (obstacles if pairs.with_obstacles else shapes)[pairs.kinds[1]].take(pairs.rows[1])
-        shape: tuple[int, ...] = (len(pairs.rows[0]),)
-        if pairs.crossed:
-            shape = len(pairs.rows[0]), len(pairs.rows[1])
-            first, second = jax.tree.map(lambda x: x[:, None], first), jax.tree.map(lambda x: x[None, :], second)
-        found.append(Operands(pairs.kinds, first, second, shape))
-    return found
+    return [_of_class(pairs, shapes, obstacles) for pairs in table.classes]
+
+
+def _of_class(pairs: PairClass, shapes: dict[str, Swept], obstacles: dict[str, Swept]) -> Operands:
+    def side(part: Part, i: int) -> Swept:
+        found = (obstacles if part.obstacles[i] else shapes)[part.kinds[i]].take(part.rows[i])
+        return found.as_capsules() if part.kinds[i] != pairs.kinds[i] else found
+
+    sides = [(side(part, 0), side(part, 1)) for part in pairs.parts]
+    turned = np.concatenate([np.full(part.size, part.turned) for part in pairs.parts])
+    if len(pairs.parts) == 1 and pairs.parts[0].crossed:
+        first, second = (jax.tree.map(lambda x, i=i: jnp.expand_dims(x, 1 - i), x) for i, x in enumerate(sides[0]))
+        shape = tuple(map(len, pairs.parts[0].rows))
+    else:
+        each = [_side_by_side(part, *both) for part, both in zip(pairs.parts, sides, strict=True)]
+        first, second = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
+        shape = turned.shape
+    return Operands(pairs.kinds, first, second, shape, jnp.asarray(turned.reshape(shape)) if turned.any() else None)
+
+
+def _side_by_side(part: Part, first: Swept, second: Swept) -> tuple[Swept, Swept]:
+    """The shapes of each pair (p,)."""
+    if not part.crossed:
+        return first, second
+    counts = tuple(map(len, part.rows))
+
+    def spread(x: jax.Array, axis: int) -> jax.Array:
+        return jnp.broadcast_to(jnp.expand_dims(x, axis), counts).reshape(-1)
+
+    return jax.tree.map(lambda x: spread(x, 1), first), jax.tree.map(lambda x: spread(x, 0), second)
 
 
 def contact_of(given: Operands) -> Contact:
     """The pairs of one class, of the operands' shape; an obstacle that is masked is infinitely far away."""
     a, b = given.first, given.second
-    if given.kinds in PAIRS:
-        contact = PAIRS[given.kinds](a.core, b.core).swept(a.radius, b.radius)
-    else:
-        contact = PAIRS[given.kinds[1], given.kinds[0]](b.core, a.core).swept(b.radius, a.radius).reversed()
+    contact = PAIRS[given.kinds](a.core, b.core).swept(a.radius, b.radius)
+    if given.turned is not None:
+        contact = either(given.turned, contact.reversed(), contact)
     contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
     return jax.tree.map(lambda x: jnp.broadcast_to(x, given.shape), contact)
 

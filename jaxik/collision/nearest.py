@@ -56,11 +56,11 @@ def _nearest_of_class(given: Operands, signs: jax.Array, count: int) -> tuple[Co
             ours, theirs = jnp.any(both, axis=1, keepdims=True), jnp.any(both, axis=0, keepdims=True)
         else:
             ours = theirs = both
-        return _sums(ours, given.first), _sums(theirs, given.second), _sums(chosen, signs)
+        return _sums(ours, given.first), _sums(theirs, given.second), _sums(both, given.turned), _sums(chosen, signs)
 
     distance = jnp.ravel(contact_of(given).distance)
-    first, second, moving = _nearest(distance, shapes, count)
-    return contact_of(Operands(given.kinds, first, second, (count,))), moving
+    first, second, turned, moving = _nearest(distance, shapes, count)
+    return contact_of(Operands(given.kinds, first, second, (count,), turned)), moving
 
 
 def _nearest(distance: jax.Array, take: Callable[[jax.Array], Any], count: int) -> Any:

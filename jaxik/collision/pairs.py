@@ -21,24 +21,45 @@ OBSTACLE_KINDS = {"spheres": "sphere", "capsules": "capsule", "boxes": "box", "p
 # Shapes that are solid without end have no distance from each other.
 ENDLESS = "plane"
 
+# Of two kinds, the one that comes first here is the first shape of a formula.
+ORDER = ("sphere", "capsule", "box", "plane")
+
 NamedPairs = tuple[tuple[str, str], ...]
 
 
-class PairClass(NamedTuple):
-    """Pairs of shapes of two kinds.
+class Part(NamedTuple):
+    """Pairs of shapes that are found alike.
 
     Attributes:
-      kinds: of the first and the second shape.
+      kinds: of the first and the second shapes, in the order of the class that they belong to.
       rows: of the first and of the second shapes, among those of their kind: each with each where `crossed`, else side
         by side.
-      with_obstacles: whether the second are obstacles, and not shapes of the robot.
+      obstacles: whether the first, and the second, are obstacles, and not shapes of the robot.
       crossed: see `rows`.
+      turned: whether the pairs are named the other way round.
     """
 
     kinds: tuple[str, str]
     rows: tuple[tuple[int, ...], tuple[int, ...]]
-    with_obstacles: bool
+    obstacles: tuple[bool, bool]
     crossed: bool
+    turned: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.rows[0]) * (len(self.rows[1]) if self.crossed else 1)
+
+
+class PairClass(NamedTuple):
+    """Pairs that one formula evaluates: as few classes as there are, since each is a program to compile.
+
+    Attributes:
+      kinds: of the first and the second shapes, not the other way round: see `ORDER`.
+      parts: the pairs. A sphere among capsules is one without length.
+    """
+
+    kinds: tuple[str, str]
+    parts: tuple[Part, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,26 +128,55 @@ def pair_table(
     if not chosen:
         raise JaxikError(f"{topology.name} has no pair of shapes whose distance can change: nothing to look at")
     rows = _rows_by_kind(kinds[:count]) + _rows_by_kind(kinds[count:])
-    grouped: dict[tuple[str, str, bool], list[tuple[int, int]]] = {}
+    alike: dict[tuple[str, str, bool], list[tuple[int, int]]] = {}
     for i, j in chosen:
-        grouped.setdefault((kinds[i], kinds[j], j >= count), []).append((i, j))
+        alike.setdefault((kinds[i], kinds[j], j >= count), []).append((i, j))
     classes, order = [], []
-    for (kind_a, kind_b, with_obstacles), members in grouped.items():
-        first, second = (tuple(dict.fromkeys(column)) for column in zip(*members, strict=True))
-        crossed = len(first) * len(second) == len(members)
-        if crossed:
-            members = list(product(first, second))
-        else:
-            first, second = zip(*members, strict=True)
-        order += members
-        places = tuple(rows[i] for i in first), tuple(rows[j] for j in second)
-        classes.append(PairClass((kind_a, kind_b), places, with_obstacles, crossed))
+    for class_kinds, members in _classes(list(alike)).items():
+        parts = []
+        for kind_a, kind_b, with_obstacles in members:
+            pairs_alike, part = _part(alike[kind_a, kind_b, with_obstacles], rows, (kind_a, kind_b), with_obstacles)
+            order += pairs_alike
+            parts.append(part)
+        classes.append(PairClass(class_kinds, tuple(parts)))
     bodies = [*shapes.bodies, *[0] * (len(labels) - count)]
     return PairTable(
         tuple(classes),
         tuple((labels[i], labels[j]) for i, j in order),
         tuple((bodies[i], bodies[j]) for i, j in order),
     )
+
+
+def _classes(alike: list[tuple[str, str, bool]]) -> dict[tuple[str, str], list[tuple[str, str, bool]]]:
+    """The classes, and what belongs to each."""
+
+    def ordered(first: str, second: str) -> tuple[str, str]:
+        return (first, second) if ORDER.index(first) <= ORDER.index(second) else (second, first)
+
+    every = {ordered(first, second) for first, second, _ in alike}
+    found: dict[tuple[str, str], list[tuple[str, str, bool]]] = {}
+    for first, second, with_obstacles in alike:
+        kinds = ordered(first, second)
+        long = ordered(*("capsule" if kind == "sphere" else kind for kind in kinds))
+        found.setdefault(long if long in every else kinds, []).append((first, second, with_obstacles))
+    return found
+
+
+def _part(
+    members: list[tuple[int, int]], rows: list[int], kinds: tuple[str, str], with_obstacles: bool
+) -> tuple[list[tuple[int, int]], Part]:
+    """Pairs of places in the order of their part, and the part."""
+    turned = ORDER.index(kinds[0]) > ORDER.index(kinds[1])
+    columns = list(zip(*members, strict=True))
+    first, second = (tuple(dict.fromkeys(column)) for column in (columns[::-1] if turned else columns))
+    crossed = len(first) * len(second) == len(members)
+    if crossed:
+        members = [(j, i) if turned else (i, j) for i, j in product(first, second)]
+    else:
+        first, second = columns[::-1] if turned else columns
+    places = tuple(rows[i] for i in first), tuple(rows[j] for j in second)
+    obstacles = (with_obstacles, False) if turned else (False, with_obstacles)
+    return members, Part((kinds[1], kinds[0]) if turned else kinds, places, obstacles, crossed, turned)
 
 
 def _rows_by_kind(kinds: list[str]) -> list[int]:

@@ -37,6 +37,11 @@ class Swept(NamedTuple):
     def take(self, rows: tuple[int, ...]) -> Swept:
         return jax.tree.map(lambda x: static_gather(x, rows), self)
 
+    def as_capsules(self) -> Swept:
+        """Spheres as capsules without length."""
+        assert isinstance(self.core, Vector)
+        return self._replace(core=Segment(self.core, self.core.map(jnp.zeros_like)))
+
 
 def shape_frames(geometry: Geometry) -> tuple[Frame, ...]:
     """The bodies that carry shapes, as frames that kinematics evaluate."""

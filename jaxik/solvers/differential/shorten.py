@@ -53,18 +53,18 @@ def arrive(
     tolerance = -ROUNDINGS * jnp.finfo(q.dtype).eps
     allowed = jnp.where(before >= tolerance, tolerance, jnp.min(before))
 
-    def after(fraction: jax.Array) -> tuple[Arrival, jax.Array]:
+    def shorter(state: tuple[Arrival, jax.Array]) -> tuple[Arrival, jax.Array]:
+        fraction = state[0].fraction / 2
+        fraction = jnp.where(fraction < 0.5**HALVINGS, 0, fraction)
         reached, _ = integrate_within_limits(moving, q, fraction * displacement, lower, upper)
         found = distances(reached)
         arrival = Arrival(fraction, jnp.min(found), jnp.argmin(found).astype(jnp.int32))
         return arrival, jnp.all(found >= allowed)
 
-    def shorter(state: tuple[Arrival, jax.Array]) -> tuple[Arrival, jax.Array]:
-        fraction = state[0].fraction / 2
-        return after(jnp.where(fraction < 0.5**HALVINGS, 0, fraction))
-
     def goes_on(state: tuple[Arrival, jax.Array]) -> jax.Array:
         return ~state[1] & (state[0].fraction > 0)
 
-    arrival, _ = lax.while_loop(goes_on, shorter, after(jnp.ones((), q.dtype)))
+    # The first is the whole displacement: in the loop as well, where it is compiled once.
+    twice = Arrival(jnp.full((), 2, q.dtype), jnp.min(before), jnp.zeros((), jnp.int32))
+    arrival, _ = lax.while_loop(goes_on, shorter, (twice, jnp.zeros((), bool)))
     return arrival
