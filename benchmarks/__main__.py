@@ -1,6 +1,6 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [search] [--output FILE.json];
+python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [collision] [search] [--output F];
 exits with 1 where a gate is missed. Pictures of `search` are written beside the JSON.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 
 import jax
 
-# `search` comes last: it shares what follows it out over all cores.
-BENCHMARKS = ("compile", "chain", "solve", "steps", "gradients", "step", "humanoid", "search")
+# `collision` and `search` come last: they share what follows them out over all cores.
+BENCHMARKS = ("compile", "chain", "solve", "steps", "gradients", "step", "humanoid", "collision", "search")
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
 
 

@@ -216,6 +216,16 @@ def test_solve_moves_out_of_an_obstacle() -> None:
     assert not converged[:100].any()
 
 
+def test_an_obstacle_that_is_nan_is_nonfinite() -> None:
+    @jax.jit
+    def statuses(center: jax.Array) -> Any:
+        limit = jaxik.CollisionLimit(jaxik.World(spheres=jaxik.Spheres(center[None], 0.1)))
+        given = problem(jnp.zeros(3), limit)
+        return jaxik.step(given, arm().q_home, DT).status, jaxik.solve(given).status
+
+    assert statuses(jnp.full(3, jnp.nan)) == (jaxik.Status.NONFINITE,) * 2
+
+
 def test_a_clearance_task_keeps_away_as_far_as_its_cost_goes() -> None:
     q, targets, _ = starts()
 
@@ -239,7 +249,7 @@ def test_a_clearance_task_keeps_away_as_far_as_its_cost_goes() -> None:
         (lambda: jaxik.CollisionLimit(rows=0), "rows is how many"),
         (lambda: jaxik.CollisionLimit(pairs=[]), "pairs is empty"),
         (lambda: problem(np.zeros(3), jaxik.CollisionLimit(pairs=[("hnad", "upper")])), "hand"),
-        (lambda: problem(np.zeros(3), jaxik.CollisionLimit(pairs=[("hand", "world")])), "no world is given"),
+        (lambda: problem(np.zeros(3), jaxik.CollisionLimit(pairs=[("hand", "boxes")])), "no world with such obstacles"),
         (
             lambda: jaxik.Problem(
                 jaxik.load_robot(ARM),

@@ -32,7 +32,8 @@ BARE = '<mujoco><worldbody><body><joint/><geom size=".1" contype="0" conaffinity
 
 @cache
 def arm() -> jaxik.Robot:
-    return jaxik.load_robot(ARM, geometry="model")
+    with pytest.warns(JaxikWarning, match="always touch, which nothing can keep apart: socket - hub"):
+        return jaxik.load_robot(ARM, geometry="model")
 
 
 def world(**masks: object) -> jaxik.World:
@@ -147,6 +148,7 @@ def test_pairs_are_chosen_by_name() -> None:
     assert robot.distances(q, world(), [("hand", "boxes/0")]).pairs == (("hand/0", "boxes/0"), ("hand/1", "boxes/0"))
     assert robot.distances(q, None, [("hand/0", "socket")]).pairs == (("socket", "hand/0"),)
     assert {b for _, b in robot.distances(q, world(), [("fore", "world")]).pairs} == {
+        "fore",  # with the model's own floor
         "spheres/0", "spheres/1", "capsules/0", "boxes/0", "planes/0",
     }  # fmt: skip
     for given, error, words in [
@@ -158,8 +160,10 @@ def test_pairs_are_chosen_by_name() -> None:
     ]:
         with pytest.raises(error, match=words):
             robot.distances(q, world(), given)
-    with pytest.raises(JaxikError, match="no world is given"):
-        robot.distances(q, None, [("hand", "world")])
+    assert robot.distances(q, None, [("fore", "world")]).pairs == (("floor", "fore"),)
+    with pytest.raises(JaxikError, match="no world with such obstacles"):
+        robot.distances(q, None, [("hand", "boxes")])
+    assert robot.in_collision(q * jnp.nan, world())
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,11 @@ def test_pairs_are_chosen_by_name() -> None:
         (lambda: jaxik.Capsules([[0, 0, 0]], [[0, 0, 1], [0, 0, 2]], 1), "as many"),
         (lambda: jaxik.Boxes([[0, 0, 0]], [1, 1, 0]), "above zero"),
         (lambda: jaxik.Boxes([0, 0, 0], [1, 1, 1]), "write \\[point\\]"),
+        (lambda: jaxik.Boxes(np.zeros((3, 3)), np.ones((2, 3))), "n = 3"),
+        (lambda: jaxik.Boxes(np.zeros((1, 7)), np.ones(3)), "no rotation"),
         (lambda: jaxik.Planes([[0, 0, 0]]), "not zero"),
+        (lambda: jaxik.Planes(np.ones((3, 3)), np.ones(2)), "n = 3"),
+        (lambda: arm().distances(np.zeros(3), pairs=5), "list of pairs"),
         (lambda: jaxik.load_robot("panda").distances(np.zeros(7)), "load_robot"),
         (lambda: jaxik.load_robot("panda").collision_pairs, "load_robot"),
         (lambda: jaxik.load_robot("panda", geometry="mesh"), "geometry is one of"),
@@ -196,7 +204,17 @@ def test_shapes_that_are_no_kind_here_are_said_and_a_robot_without_any_is_an_err
         jaxik.load_robot(BARE, geometry="model")
 
 
+def test_pairs_of_a_mocap_body_are_kept_wherever_it_is() -> None:
+    away = '<body name="prop" mocap="true" pos="9 0 0"><geom name="prop" size=".1"/></body>'
+    with pytest.warns(JaxikWarning, match="always touch"):
+        robot = jaxik.load_robot(ARM.replace('<body name="base"', away + '<body name="base"'), geometry="model")
+    assert ("prop", "fore") in robot.collision_pairs.kept
+
+
 def test_a_saved_robot_keeps_its_shapes(tmp_path: Path) -> None:
+    jaxik.save(tmp_path / "bare.npz", jaxik.load_robot("pendulum"))
+    with pytest.raises(LoadError, match="saved without shapes"):
+        jaxik.load_robot(tmp_path / "bare.npz", geometry="model")
     jaxik.save(tmp_path / "arm.npz", arm())
     again = jaxik.load(tmp_path / "arm.npz")
     chex.assert_trees_all_equal(again, arm())

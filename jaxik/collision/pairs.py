@@ -109,7 +109,8 @@ def pair_table(
       topology: of the robot.
       shapes: of the robot.
       obstacles: how many there are of each kind, by the names of `OBSTACLE_KINDS`.
-      pairs: by name: a shape, a body for all of its shapes, "world" for all obstacles, "boxes" for those of a kind, or
+      pairs: by name: a shape, a body for all of its shapes, "world" for all obstacles and what the
+        model has in the world itself, "boxes" for those of a kind, or
         "boxes/3"; None for all pairs that the geometry keeps, and all moving shapes with all obstacles.
 
     Raises:
@@ -211,12 +212,13 @@ def _members(topology: Topology, shapes: ShapeList, labels: list[str], name: str
     count = len(shapes.names)
     if name in labels:
         return [labels.index(name)]
-    if name in (OBSTACLES, *OBSTACLE_KINDS) and len(labels) == count:
-        raise JaxikError(f"pairs name {name!r}, but no world is given")
-    if name == OBSTACLES:
-        return list(range(count, len(labels)))
-    if name in OBSTACLE_KINDS:
-        return [i for i in range(count, len(labels)) if labels[i].startswith(f"{name}/")]
+    if name in (OBSTACLES, *OBSTACLE_KINDS):
+        # The model's own floor is of the world as well.
+        found = [i for i in range(count) if name == OBSTACLES and shapes.bodies[i] == 0]
+        found += [i for i in range(count, len(labels)) if name == OBSTACLES or labels[i].startswith(f"{name}/")]
+        if not found:
+            raise JaxikError(f"pairs name {name!r}, but no world with such obstacles is given")
+        return found
     carriers = {topology.body_names[body] for body in shapes.bodies}
     if name in carriers:
         return [i for i, body in enumerate(shapes.bodies) if topology.body_names[body] == name]
@@ -231,8 +233,10 @@ def named_pairs(pairs: Any) -> NamedPairs | None:
     """
     if pairs is None:
         return None
+    if not isinstance(pairs, list | tuple):
+        raise JaxikError(f'pairs is a list of pairs of names such as [("hand", "world")], not {pairs!r}')
     given = [tuple(pair) if isinstance(pair, list | tuple) else pair for pair in pairs]
-    if isinstance(pairs, str) or not all(
+    if not all(
         isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(name, str) for name in pair) for pair in given
     ):
         raise JaxikError(f'pairs are pairs of names such as [("hand", "world"), ("link5", "link7")], not {pairs!r}')

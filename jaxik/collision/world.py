@@ -96,17 +96,19 @@ class Boxes:
                 f"Boxes: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one box"
             )
         _finite("Boxes: pose", numbers)
+        if not isinstance(numbers, Tracer) and not (np.linalg.norm(np.asarray(numbers)[..., :4], axis=-1) > 0).all():
+            raise JaxikError("Boxes: a pose has a quaternion of zero, which is no rotation; mask says which are there")
         count = numbers.shape[-2]
         half = validation.positive("Boxes: half_size", self.half_size)
-        if half.shape[-1:] != (3,):
-            raise JaxikError(f"Boxes: half_size has shape (*batch, n, 3) or (3,), not {half.shape}")
+        if half.shape[-1:] != (3,) or (half.ndim > 1 and half.shape[-2] not in (1, count)):
+            raise JaxikError(f"Boxes: half_size has shape (*batch, n, 3) with n = {count}, or (3,), not {half.shape}")
         half = jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
         set_fields(self, pose=numbers, half_size=half, mask=_mask(self.mask, count))
 
 
 @pytree
 class Planes:
-    """n half spaces that are solid: all points with `normal . p <= offset`, such as the ground below a floor.
+    """n half spaces that are solid, such as the ground: points with `n . p <= offset`, n the normal made of length 1.
 
     Args:
       normal: (*batch, n, 3), pointing out of what is solid; of any length but zero.
@@ -129,7 +131,7 @@ class Planes:
         count = normal.shape[-2]
         offset = validation.array("Planes: offset", self.offset)
         _finite("Planes: offset", offset)
-        offset = jnp.broadcast_to(offset, (*offset.shape[:-1], count))
+        offset = _one_each("Planes: offset", offset, count)
         set_fields(self, normal=normal / length, offset=offset, mask=_mask(self.mask, count))
 
 
@@ -137,7 +139,8 @@ class Planes:
 class World:
     """What a robot must not touch.
 
-    Each leaf may have leading batch axes: a thousand robots may each have their own world.
+    Each leaf may have leading batch axes, which broadcast: a thousand robots may each have their own world, and the
+    calls of jaxik take it as it is. For a `jax.vmap` of your own, make the world inside.
 
     Args:
       spheres, capsules, boxes, planes: obstacles of each kind; None for none.
@@ -180,10 +183,14 @@ def _finite(name: str, value: Any) -> None:
 
 
 def _radii(name: str, value: Any, count: int) -> jax.Array:
-    radius = validation.positive(f"{name}: radius", value)
-    if radius.ndim and radius.shape[-1] not in (1, count):
-        raise JaxikError(f"{name}: radius has shape (*batch, n) with n = {count}, or is a number, not {radius.shape}")
-    return jnp.broadcast_to(radius, (*radius.shape[:-1], count))
+    return _one_each(f"{name}: radius", validation.positive(f"{name}: radius", value), count)
+
+
+def _one_each(name: str, value: jax.Array, count: int) -> jax.Array:
+    """Numbers (*batch, n), from one for all or n."""
+    if value.ndim and value.shape[-1] not in (1, count):
+        raise JaxikError(f"{name} has shape (*batch, n) with n = {count}, or is a number, not {value.shape}")
+    return jnp.broadcast_to(value, (*value.shape[:-1], count))
 
 
 def _mask(value: Any, count: int) -> jax.Array:

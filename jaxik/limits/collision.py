@@ -42,6 +42,9 @@ class CollisionLimit(Limit):
     `step` looks at all pairs again where it arrives, and is shortened until none that was apart overlaps, and none that
     overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out.
 
+    Derivatives of `solve` and `search` by obstacles are those of a solution that nothing is near to: where a pair is at
+    the margin, they lack what it holds, and `derivative_status` says NOT_STATIONARY of most.
+
     Args:
       world: obstacles; None for the robot's own pairs alone. Moving them never recompiles.
       pairs: names of pairs, as for `robot.distances`; None for all.

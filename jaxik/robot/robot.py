@@ -246,8 +246,8 @@ class Robot(RobotModel):
         return self._of_pairs(clearance, q, world, pairs)
 
     def in_collision(self, q: jax.Array, world: World | None = None, pairs: Any = None, margin: Any = 0.0) -> jax.Array:
-        """Whether a distance is below `margin` [m]: (*batch,) of bool."""
-        return self.clearance(q, world, pairs) < margin
+        """Whether a distance is below `margin` [m], or NaN: (*batch,) of bool."""
+        return ~(self.clearance(q, world, pairs) >= margin)
 
     def _of_pairs(self, function: batched.PairFunction, q: Any, world: Any, pairs: Any) -> Any:
         q, geometry = self._configuration(q), geometry_of(self.name, self.geometry)

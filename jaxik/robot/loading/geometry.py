@@ -20,6 +20,7 @@ _KINDS = {
 SAMPLES = 10_000
 # Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
 SAMPLING_GAP = 0.01
+ALWAYS = "touch in all"
 
 
 def read_geometry(model: mujoco.MjModel, name: str, samples: np.ndarray) -> Geometry:
@@ -123,11 +124,17 @@ def _sampled(
     if not pairs:
         return pairs, []
     near, touching = _counts(model, chosen, pairs, samples)
+    # A mocap body is put anywhere later on.
+    moved = [
+        any(model.body_mocapid[model.body_rootid[model.geom_bodyid[chosen[i]]]] >= 0 for i in pair) for pair in pairs
+    ]
     kept, dropped = [], []
-    for pair, close, contact in zip(pairs, near, touching, strict=True):
+    for pair, close, contact, anywhere in zip(pairs, near, touching, moved, strict=True):
         first, second = (names[i] for i in pair)
-        if contact == len(samples):
-            dropped.append(DroppedPair(first, second, f"touch in all of {len(samples)} samples"))
+        if anywhere:
+            kept.append(pair)
+        elif contact == len(samples):
+            dropped.append(DroppedPair(first, second, f"{ALWAYS} of {len(samples)} samples"))
         elif close == 0:
             dropped.append(
                 DroppedPair(first, second, f"never nearer than {2 * SAMPLING_GAP} m in {len(samples)} samples")

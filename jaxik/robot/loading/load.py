@@ -12,13 +12,14 @@ import mujoco
 import numpy as np
 
 from jaxik.core import validation
-from jaxik.core.errors import JaxikWarning
+from jaxik.core.errors import JaxikWarning, LoadError
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
 from jaxik.kinematics.model import inward32
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
 from jaxik.robot.loading.equalities import read_equalities, read_tendons
-from jaxik.robot.loading.geometry import SAMPLES, read_geometry
+from jaxik.robot.loading.geometry import ALWAYS, SAMPLES, read_geometry
 from jaxik.robot.loading.npz import read_robot
+from jaxik.robot.loading.repair import summarise
 from jaxik.robot.loading.sources import Source, read_source
 from jaxik.robot.robot import Robot
 
@@ -32,7 +33,8 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robo
         MuJoCo Menagerie where the environment variable MENAGERIE_ROOT says where it is; an `.npz` that `jaxik.save`
         wrote, which gives the robot as it was, with its dtype and batch axes.
       geometry: "model" keeps the spheres, capsules, boxes and planes of the model that collide (contype, conaffinity)
-        for `robot.distances` and collision limits, and finds the pairs of them that can; None keeps none.
+        for `robot.distances` and collision limits, and finds the pairs of them that can; None keeps none. Pairs that
+        never come near in random configurations are left out, for the poses and limits that the model has.
 
     Returns:
       The robot; its leaves have JAX's default float type. Kinematics load where meshes are missing or collision
@@ -46,7 +48,12 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robo
     if geometry is not None:
         validation.one_of("geometry", geometry, ("model",))
     if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() == ".npz":
-        return read_robot(Path(source))
+        stored = read_robot(Path(source))
+        if geometry is not None and stored.geometry is None:
+            raise LoadError(
+                f"{source} was saved without shapes: load the model with geometry={geometry!r}, and save again"
+            )
+        return stored
     read = read_source(source)
     robot = build_robot(read)
     notes = [*read.dropped, *_notes(robot, read.model)]
@@ -55,6 +62,10 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robo
         shapes = read_geometry(read.model, read.name, samples)
         robot = dataclasses.replace(robot, geometry=shapes)
         notes += [f"shapes that no distance is known of: {what}" for what in shapes.lost]
+        always = [f"{pair.first} - {pair.second}" for pair in shapes.dropped if pair.reason.startswith(ALWAYS)]
+        notes += (
+            [f"pairs of shapes that always touch, which nothing can keep apart: {summarise(always)}"] if always else []
+        )
     if notes:
         warnings.warn(f"{read.name}: {'; '.join(notes)}", JaxikWarning, stacklevel=2)
     return robot

@@ -44,6 +44,9 @@ def take(
     none = has_no_solution(status)
     x = jnp.where(none, 0, descent.displacement)
     arrival = arrive(problem, q, x, model.lower, model.upper)
+    if arrival is not None:
+        status = jnp.where(jnp.isnan(arrival.clearance), Status.NONFINITE, status).astype(jnp.int32)
+        none = has_no_solution(status)
     fields = outcome(problem, q, motion, model, x if arrival is None else arrival.fraction * x, none)
     if arrival is not None:
         fields |= arrival._asdict()

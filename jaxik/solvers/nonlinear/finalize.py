@@ -47,7 +47,8 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
     clear = tuple(name for name in every if isinstance(problem.tasks[name], KeptClear))
     if clear:
-        overlaps = (status == Status.STALLED) & ~met(prepared, residuals, clear)
+        # Hinges come and go, so that the best that overlaps is seldom quite stationary.
+        overlaps = (status != Status.CONVERGED) & ~met(prepared, residuals, clear)
         status = jnp.where(overlaps, Status.COLLIDES, status)
     if held:
         lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
@@ -57,6 +58,9 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         off = jnp.max(jnp.abs(apply_couplings(prepared.robot, prepared.moving, result.q) - result.q))
         status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
     status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
+    nearest = _nearest(problem, result.q[: problem.robot.nq])
+    if nearest:
+        status = jnp.where(jnp.isnan(nearest["clearance"]), Status.NONFINITE, status)
     residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
     q = result.q[: problem.robot.nq]
     # A joint limit that is NaN is nowhere to move a start to.
@@ -71,7 +75,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         stationarity=result.size,
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
-        **_nearest(problem, q),
+        **nearest,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )

@@ -39,6 +39,9 @@ class HardConstraint(Task):
     def frames(self) -> tuple[Frame, ...]:
         return self.task.frames
 
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        return self.task.frames_of(robot)
+
     @property
     def subtrees(self) -> tuple[int | str, ...]:
         return self.task.subtrees

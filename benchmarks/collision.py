@@ -1,0 +1,157 @@
+"""Collisions: `step` beside mink on the same arm, obstacles, pairs and limits, and `search` with obstacles and blind.
+
+Panda with its own shapes among 20 boxes, its free starts and random targets. Both step for 50 steps of 0.01 s: rate,
+the least distance that MuJoCo finds on the way, and programs without a solution. mink looks at the pairs that jaxik
+looks at, from 0.1 m on, one robot at a time on one core, as it does; ours in a batch on all cores.
+`search`: poses of free configurations, blind and with a `CollisionLimit`.
+
+Gates: no step of ours penetrates or is without a solution, at least 10 times mink's steps a second; of the searches
+99.9 % are CONVERGED, and MuJoCo finds none of these colliding.
+"""
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mink
+import mujoco
+import numpy as np
+
+import jaxik
+from benchmarks.timing import measured
+from jaxik.robot.loading.catalog import find_by_name
+
+DT, FAST, DAMPING, STEPS = 0.01, 2.0, 1e-3, 50
+BATCH, PEER_ROBOTS, TARGETS = 1024, 20, 1024
+MARGIN, GAIN, DETECTED = 0.005, 0.9, 0.1
+TIMES_MINK, SOLVED = 10.0, 0.999
+
+
+def run() -> dict[str, Any]:
+    """Steps of jaxik and mink, and searches."""
+    jaxik.use_all_cores()
+    robot, world, model = _scene()
+    samples = robot.sample(jax.random.key(1), 8 * BATCH)
+    free = samples[np.asarray(robot.clearance(samples, world)) > MARGIN + 1e-3]
+    assert len(free) >= 2 * BATCH
+    results = {
+        "pairs": len(robot.distances(free[0], world).pairs),
+        "step": _steps(robot, world, model, free[:BATCH]),
+        "search": _searches(robot, world, model, free[BATCH : BATCH + TARGETS]),
+    }
+    ours, theirs, found = results["step"]["jaxik"], results["step"]["mink"], results["search"]["apart"]
+    passed = ours["least_mm"] > -1e-3 and not ours["without_solution"] and found["colliding"] == 0
+    rate = ours["steps_per_s"] >= TIMES_MINK * theirs["steps_per_s"] and found["converged"] >= SOLVED
+    return {**results, "passed": bool(passed and rate)}
+
+
+def _scene() -> tuple[jaxik.Robot, jaxik.World, mujoco.MjModel]:
+    """The arm, 20 boxes around it, and both as one model."""
+    random = np.random.default_rng(0)
+    angle, away = random.uniform(0, 2 * np.pi, 20), random.uniform(0.5, 0.8, 20)
+    centers = np.stack([away * np.cos(angle), away * np.sin(angle), random.uniform(0.05, 1.1, 20)], axis=1)
+    half = random.uniform(0.03, 0.1, (20, 3))
+    spec = mujoco.MjSpec.from_file(str(find_by_name("panda")))
+    for i, (center, size) in enumerate(zip(centers, half, strict=True)):
+        spec.worldbody.add_geom(name=f"boxes/{i}", type=mujoco.mjtGeom.mjGEOM_BOX, pos=center, size=size)
+    world = jaxik.World(boxes=jaxik.Boxes(centers, half))
+    return jaxik.load_robot("panda", geometry="model"), world, spec.compile()
+
+
+def _least(model: mujoco.MjModel, path: np.ndarray, pairs: set[frozenset[str]]) -> np.ndarray:
+    """The least distance (n,) [m] of contacts between pairs at configurations (n, nq), zero where there is none."""
+    data, least = mujoco.MjData(model), np.zeros(len(path))
+    looked_at = np.zeros((model.ngeom, model.ngeom), bool)
+    for pair in pairs:
+        first, second = (model.geom(name).id for name in pair)
+        looked_at[first, second] = looked_at[second, first] = True
+    for i, q in enumerate(path):
+        data.qpos[:] = q
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_collision(model, data)
+        counts = looked_at[data.contact.geom[:, 0], data.contact.geom[:, 1]]
+        least[i] = data.contact.dist[counts].min(initial=0.0)
+    return least
+
+
+def _steps(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: jax.Array) -> dict[str, Any]:
+    tip = robot.frame("tcp")
+    targets = robot.frame_pose(robot.sample(jax.random.key(2), BATCH), tip)
+    limit = jaxik.CollisionLimit(world, margin=MARGIN, gain=GAIN)
+    limits = jaxik.ConfigurationLimit(), jaxik.VelocityLimit(FAST), limit
+    names = limit.table(robot).names
+    pairs = {frozenset(pair) for pair in names}
+
+    def walk(q: jax.Array, targets: Any) -> Any:
+        def one(q: jax.Array, _: None) -> Any:
+            problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, targets)}, limits=limits)
+            result = jaxik.step(problem, q, DT, damping=DAMPING)
+            return result.q, (result.q, result.status, result.fraction)
+
+        return jax.lax.scan(one, q, length=STEPS)[1]
+
+    (path, status, fraction), times = measured(walk, q, targets)
+    ours = {
+        **times,
+        "steps_per_s": round(BATCH * STEPS / times["run_ms"] * 1e3),
+        "least_mm": float(1e3 * _least(model, np.asarray(path).reshape(-1, robot.nq), pairs).min()),
+        "without_solution": int(np.sum(np.asarray(status) != jaxik.Status.CONVERGED)),
+        "shortened": float(np.mean(np.asarray(fraction) < 1)),
+    }
+    return {"jaxik": ours, "mink": _mink(model, robot, names, np.asarray(q), targets, pairs)}
+
+
+def _mink(model: mujoco.MjModel, robot: jaxik.Robot, names: Any, q: np.ndarray, targets: Any, pairs: Any) -> Any:
+    configuration, task = mink.Configuration(model), mink.FrameTask("tcp", "site", 1.0, 1.0)
+    limits = [
+        mink.ConfigurationLimit(model),
+        mink.VelocityLimit(model, dict.fromkeys(robot.joint_names, FAST)),
+        mink.CollisionAvoidanceLimit(model, [([a], [b]) for a, b in names], GAIN, MARGIN, DETECTED),
+    ]
+    path, lost, begin = [], 0, time.perf_counter()
+    for start, target in zip(q[:PEER_ROBOTS], np.asarray(targets.wxyz_xyz, float), strict=False):
+        configuration.update(start)
+        task.set_target(mink.SE3(target))
+        for _ in range(STEPS):
+            try:
+                velocity = mink.solve_ik(configuration, [task], DT, "daqp", damping=DAMPING, limits=limits)
+            except mink.NoSolutionFound:
+                lost += 1
+                break
+            configuration.integrate_inplace(velocity, DT)
+            path.append(configuration.q.copy())
+    seconds = time.perf_counter() - begin
+    return {
+        "steps_per_s": round(len(path) / seconds),
+        "least_mm": float(1e3 * _least(model, np.array(path), pairs).min()),
+        "without_solution": lost,
+    }
+
+
+def _searches(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: jax.Array) -> dict[str, Any]:
+    """Both with the same targets."""
+    tip = robot.frame("tcp")
+    targets = robot.frame_pose(q, tip)
+    limit = jaxik.CollisionLimit(world, margin=MARGIN)
+    pairs = {frozenset(pair) for pair in limit.table(robot).names}
+    results = {}
+    for name, limits in (("blind", None), ("apart", (jaxik.ConfigurationLimit(), limit))):
+
+        def search(targets: Any, limits: Any = limits) -> jaxik.Solution:
+            problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, targets)}, limits=limits)
+            return jaxik.search(problem, jax.random.key(3))
+
+        found, times = measured(search, targets)
+        converged = np.asarray(found.converged)
+        deepest = _least(model, np.asarray(found.q)[converged], pairs)
+        results[name] = {
+            **times,
+            "targets_per_s": round(TARGETS / times["run_ms"] * 1e3),
+            "converged": float(converged.mean()),
+            "colliding": float(np.mean(deepest < -1e-5)),
+            "steps": float(jnp.mean(found.iterations)),
+            "starts": float(jnp.mean(found.num_starts)),
+        }
+    return results
