@@ -57,7 +57,7 @@ _FOLDERS = "residuals/", "targets/", "trace/"
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
 _OPTIONAL = frozenset(f.name for f in dataclasses.fields(Solution) if f.default is None)
 _TRACED = tuple(f.name for f in dataclasses.fields(Trace))
-_UNITS = {"q": "see q_unit", "stationarity": "rad or m", "clearance": "m"}
+_UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
 
 
 def save(
@@ -181,6 +181,8 @@ def write_solution(
     arrays |= robot_npz.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
     units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
+    if solution.clearance is not None:
+        units |= {"clearance": "m"}
     if solution.trace is not None:
         arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
         units |= {"trace/size": "rad or m"}
