@@ -20,7 +20,8 @@ from jaxik.pictures.camera import framing
 from jaxik.pictures.drawing import bounding_balls, draw_points, joined
 from jaxik.pictures.film import motion
 from jaxik.pictures.render import draw
-from jaxik.pictures.shapes import automatic_shapes
+from jaxik.pictures.shapes import automatic_shapes, shapes_of
+from jaxik.pictures.show import surroundings
 
 SIZE = 160, 120
 MAGENTA = 1.0, 0.0, 1.0
@@ -113,7 +114,7 @@ def test_shapes_move_with_their_bodies_and_reach_from_joint_to_joint() -> None:
     lengths = 2 * shapes.size[~shapes.is_joint, 1]
     np.testing.assert_allclose(np.sort(lengths)[-2:], [0.4145, 0.425], atol=0.02)  # hypot(.3922, .1333) and a2
     moved = draw(robot, robot.sample(jax.random.key(0), (3,)))
-    assert moved.kind.size == 3 * shapes.kind.size
+    assert moved.kind.size == 3 * shapes_of(robot).kind.size
     assert np.isfinite(moved.position).all()
 
 
@@ -152,6 +153,25 @@ def test_a_robot_a_problem_and_a_solution_show_themselves(tmp_path: Path) -> Non
     assert pictures[0].save(tmp_path / "a.png").stat().st_size > 1000
     with pytest.raises(jaxik.JaxikError, match="pass the problem that was solved"):
         solution.show(jaxik.load_robot("panda"))
+
+
+def test_obstacles_are_drawn_where_a_limit_keeps_away_from_them() -> None:
+    robot = jaxik.load_robot("panda", geometry="model")
+    world = jaxik.World(
+        spheres=jaxik.Spheres([[0.5, 0, 0.9], [9, 9, 9]], 0.1, mask=[True, False]),
+        capsules=jaxik.Capsules([[0, 0.5, 0]], [[0, 0.5, 1.0]], 0.05),
+        boxes=jaxik.Boxes([[0.6, 0, 0.2]], [0.2, 0.3, 0.02]),
+        planes=jaxik.Planes([[0, 0, 1.0]]),
+    )
+    tip = jaxik.FrameTask(robot.frame("tcp"), jnp.array([0.5, 0, 0.5]), orientation_cost=None)
+    problem = jaxik.Problem(robot, {"tip": tip}, limits=(jaxik.CollisionLimit(world),))
+    bare, with_world = draw(robot), draw(robot, **surroundings(problem))
+    added = with_world.kind[len(bare.kind) : len(bare.kind) + 3].tolist()
+    assert added == [mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_BOX]
+    np.testing.assert_allclose(with_world.position[len(bare.kind) :][:3], [[0.5, 0, 0.9], [0, 0.5, 0.5], [0.6, 0, 0.2]])
+    np.testing.assert_allclose(with_world.size[len(bare.kind) + 2], [0.2, 0.3, 0.02], atol=1e-6)
+    with pytest.raises(jaxik.JaxikError, match="jaxik.World"):
+        draw(robot, world="table")
 
 
 @needs_gl

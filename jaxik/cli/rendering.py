@@ -14,7 +14,7 @@ from jaxik.pictures.camera import framing
 from jaxik.pictures.film import film, motion
 from jaxik.pictures.picture import MOVING, Picture, check_picture
 from jaxik.pictures.render import draw, render
-from jaxik.pictures.show import solution_options, targets_of
+from jaxik.pictures.show import solution_options, surroundings
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
 
@@ -50,7 +50,7 @@ def run_render(arguments: argparse.Namespace) -> int:
 def _solved(path: Path, moving: bool) -> tuple[Robot, Any, dict[str, Any]]:
     """The robot of a configuration, where it is drawn, and what else is."""
     _, job, problem, solution = solve_first(path, MOST_MOVED if moving else MOST_DRAWN)
-    targets = {"targets": targets_of(problem)}
+    targets = surroundings(problem)
     if moving:
         start = np.asarray(job.robot.q_home)
         return job.robot, np.concatenate([start[None], solution.q]), targets

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
-from jaxik.pictures.shapes import CAPSULE, SPHERE, Shapes, z_towards
+from jaxik.collision.world import World
+from jaxik.pictures.shapes import BOX, CAPSULE, SPHERE, Shapes, first_of_batch, matrices, z_towards
 from jaxik.robot.robot import Robot
 
 # Colours that people tell apart whatever their eyes (Okabe and Ito, 2008).
@@ -19,6 +20,7 @@ BLUE, ORANGE, VERMILION, GREEN, SKY = (
     (0.337, 0.706, 0.914),
 )
 LINK = (0.82, 0.84, 0.86)
+OBSTACLE = (0.72, 0.6, 0.42, 0.4)
 # x, y, z: red, green, blue.
 AXES = (0.85, 0.15, 0.1), (0.1, 0.6, 0.15), (0.1, 0.3, 0.9)
 
@@ -94,6 +96,36 @@ def draw_points(points: Any, radius: float, color: Sequence[float], alpha: float
         np.tile(np.eye(3), (count, 1, 1)),
         np.tile([*color, alpha], (count, 1)),
     )
+
+
+def draw_world(world: World) -> Drawing:
+    """Obstacles that are there, of a batch of worlds the first; half spaces have no end, and are left out."""
+    world = first_of_batch(world)
+    parts = [_no_shapes()]
+    if world.spheres is not None:
+        spheres, there = world.spheres, np.asarray(world.spheres.mask)
+        size = np.pad(np.asarray(spheres.radius, float)[there, None], ((0, 0), (0, 2)))
+        parts.append(_obstacles(SPHERE, size, spheres.center[there], np.tile(np.eye(3), (len(size), 1, 1))))
+    if world.capsules is not None:
+        capsules, there = world.capsules, np.asarray(world.capsules.mask)
+        start, end = np.asarray(capsules.start, float)[there], np.asarray(capsules.end, float)[there]
+        half = np.linalg.norm(end - start, axis=1) / 2
+        size = np.stack([np.asarray(capsules.radius, float)[there], half, 0 * half], axis=1)
+        parts.append(_obstacles(CAPSULE, size, (start + end) / 2, z_towards(end - start)))
+    if world.boxes is not None:
+        boxes, there = world.boxes, np.asarray(world.boxes.mask)
+        pose = np.asarray(boxes.pose, float)[there]
+        parts.append(_obstacles(BOX, boxes.half_size[there], pose[:, 4:], matrices(pose[:, :4])))
+    return joined(parts)
+
+
+def _obstacles(kind: int, size: Any, position: Any, rotation: np.ndarray) -> Drawing:
+    color = np.tile(OBSTACLE, (len(rotation), 1))
+    return Drawing(np.full(len(rotation), kind), np.asarray(size, float), np.asarray(position, float), rotation, color)
+
+
+def _no_shapes() -> Drawing:
+    return Drawing(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 4)))
 
 
 def draw_line(points: Any, radius: float, color: Sequence[float]) -> Drawing:

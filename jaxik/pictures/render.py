@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
+from jaxik.collision.world import World
 from jaxik.core.errors import JaxikError
 from jaxik.pictures.camera import Camera, framing
 from jaxik.pictures.canvas import canvas
@@ -22,6 +23,7 @@ from jaxik.pictures.drawing import (
     draw_line,
     draw_points,
     draw_robot,
+    draw_world,
     evenly,
     joined,
 )
@@ -46,6 +48,7 @@ def render(
     targets: Any = None,
     frames: Sequence[Any] = (),
     line: Any = None,
+    world: World | None = None,
     camera: Camera | None = None,
     size: tuple[int, int] = (640, 480),
 ) -> np.ndarray:
@@ -60,6 +63,7 @@ def render(
         sequence of them.
       frames: names of frames of the robot, drawn as axes.
       line: points (T, 3) [m] that a line is drawn through, in world axes.
+      world: obstacles; half spaces are not drawn.
       camera: by default one that has everything in view.
       size: width and height in pixels.
 
@@ -70,7 +74,7 @@ def render(
       JaxikError: for wrong arguments, and where there is no OpenGL, with the package that brings it.
     """
     width, height = picture_size(size)
-    drawing = draw(robot, q, ghosts=ghosts, failed=failed, targets=targets, frames=frames, line=line)
+    drawing = draw(robot, q, ghosts=ghosts, failed=failed, targets=targets, frames=frames, line=line, world=world)
     camera = camera_for(drawing, camera, width / height)
     return canvas(width, height).draw(drawing, camera, floor_below(drawing))
 
@@ -104,6 +108,7 @@ def drawer(
     targets: Any = None,
     frames: Sequence[Any] = (),
     line: Any = None,
+    world: World | None = None,
 ) -> Callable[[Any], Drawing]:
     """A function that draws the robot at configurations, among what `render` draws besides.
 
@@ -123,6 +128,10 @@ def drawer(
             every = _finite("ghosts", configuration("ghosts", named, robot)).reshape(-1, robot.nq)
             chosen = every[evenly(len(every), MOST_GHOSTS)]
             still.append(draw_robot(robot, shapes, chosen, link=link, joint=joint, alpha=GHOST))
+    if world is not None:
+        if not isinstance(world, World):
+            raise JaxikError(f"world is a jaxik.World(...), not {type(world).__name__}")
+        still.append(draw_world(world))
     centers, _ = bounding_balls(joined([robot_at(q), *still]))
     unit = float(np.linalg.norm(np.ptp(centers, axis=0)))
     still += [_target(target, unit) for target in _listed(targets)]

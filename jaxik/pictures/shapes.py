@@ -1,7 +1,7 @@
 """What a robot looks like: primitive shapes on its bodies."""
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import mujoco
@@ -12,6 +12,8 @@ from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.robot.loading.catalog import bundled_robots, find_by_name
 from jaxik.robot.robot import Robot
+
+T = TypeVar("T")
 
 # Shapes by the numbers that MuJoCo gives them (mjtGeom).
 SPHERE, CAPSULE, CYLINDER, BOX = 2, 3, 5, 6
@@ -49,10 +51,15 @@ class Shapes(NamedTuple):
 
 def one_robot(robot: Robot) -> Robot:
     """The first of a batch of robots, on the host."""
+    return first_of_batch(robot)
+
+
+def first_of_batch(tree: T) -> T:
+    """The first element of a pytree of which each leaf may have batch axes, on the host."""
     return jax.tree.map(
         lambda x, rank: np.asarray(x).reshape(-1, *x.shape[x.ndim - rank :])[0] if x.ndim > rank else np.asarray(x),
-        robot,
-        core_ranks(robot),
+        tree,
+        core_ranks(tree),
     )
 
 
@@ -73,7 +80,7 @@ def _kept_shapes(geometry: Geometry) -> Shapes:
         np.array([numbers[geometry.kinds[i]] for i in rows], int),
         np.asarray(geometry.size)[rows],
         np.asarray(geometry.position)[rows],
-        _matrices(np.asarray(geometry.quaternion, float)[rows]),
+        matrices(np.asarray(geometry.quaternion, float)[rows]),
         np.zeros(len(rows), bool),
     )
 
@@ -95,12 +102,12 @@ def _bundled(name: str) -> tuple[tuple[str, ...], Shapes]:
         model.geom_type.astype(int),
         model.geom_size.copy(),
         model.geom_pos.copy(),
-        _matrices(model.geom_quat),
+        matrices(model.geom_quat),
         model.geom_rgba[:, :3].mean(axis=1) < DARK,
     )
 
 
-def _matrices(quaternions: np.ndarray) -> np.ndarray:
+def matrices(quaternions: np.ndarray) -> np.ndarray:
     """Rotations (n, 3, 3) of quaternions (n, 4) wxyz."""
     matrices = np.empty((len(quaternions), 9))
     for matrix, quaternion in zip(matrices, quaternions, strict=True):

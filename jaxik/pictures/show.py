@@ -7,9 +7,10 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
+from jaxik.limits.collision import CollisionLimit
 from jaxik.pictures.picture import Picture
 from jaxik.pictures.render import render
-from jaxik.problem.problem import Problem
+from jaxik.problem.problem import Problem, limits_of
 from jaxik.results.solution import Solution
 from jaxik.robot.robot import Robot
 from jaxik.tasks.com import ComTask
@@ -26,8 +27,9 @@ def show_robot(robot: Robot, q: Any = None, **options: Any) -> Picture:
 
 
 def show_problem(problem: Problem, q: Any = None, **options: Any) -> Picture:
-    """A picture of the robot and its targets."""
-    options.setdefault("targets", targets_of(problem))
+    """A picture of the robot, its targets and obstacles."""
+    for name, value in surroundings(problem).items():
+        options.setdefault(name, value)
     return Picture(render(problem.robot, q, **options))
 
 
@@ -37,7 +39,8 @@ def show_solution(solution: Solution, problem: Problem | Robot, **options: Any) 
     if not isinstance(robot, Robot) or robot.topology != solution.topology:
         raise JaxikError(f"the solution is of {solution.topology.name}: pass the problem that was solved, or its robot")
     if isinstance(problem, Problem):
-        options.setdefault("targets", targets_of(problem))
+        for name, value in surroundings(problem).items():
+            options.setdefault(name, value)
     best, ghosts = solution_options(solution)
     for name, rows in ghosts.items():
         options.setdefault(name, rows)
@@ -52,6 +55,12 @@ def solution_options(solution: Solution) -> tuple[np.ndarray, dict[str, np.ndarr
     other = np.arange(len(q)) != whole
     ghosts = {"ghosts": q[converged & other], "failed": q[~converged & other]}
     return q[whole], {name: rows for name, rows in ghosts.items() if len(rows)}
+
+
+def surroundings(problem: Problem) -> dict[str, Any]:
+    """Targets and obstacles of a problem, as options of `render`."""
+    worlds = [limit.world for limit in limits_of(problem) if isinstance(limit, CollisionLimit)]
+    return {"targets": targets_of(problem), "world": next((world for world in worlds if world is not None), None)}
 
 
 def targets_of(problem: Problem) -> dict[str, Any]:

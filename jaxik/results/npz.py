@@ -12,6 +12,7 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `cost` | (*batch,) | 1/2 the sum of squared weighted residuals |
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
 | `derivative_status` | (*batch,) | `jaxik.DerivativeStatus`: what that is worth, -1 where nothing was differentiated |
+| `clearance`, `nearest` | (*batch,) | with a `CollisionLimit`: the least distance [m], and which pair has it |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
@@ -54,6 +55,7 @@ FORMAT = "jaxik solution"
 _TREES = ("residuals", "trace")
 _FOLDERS = "residuals/", "targets/", "trace/"
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
+_OPTIONAL = frozenset(f.name for f in dataclasses.fields(Solution) if f.default is None)
 _TRACED = tuple(f.name for f in dataclasses.fields(Trace))
 _UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
 
@@ -179,6 +181,8 @@ def write_solution(
     arrays |= robot_npz.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
     units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
+    if solution.clearance is not None:
+        units |= {"clearance": "m"}
     if solution.trace is not None:
         arrays |= {f"trace/{name}": getattr(solution.trace, name) for name in _TRACED}
         units |= {"trace/size": "rad or m"}
@@ -194,7 +198,7 @@ def _solution_of(found: Archive) -> Solution:
     topology = robot_npz.topology_of(found)
     q = found.numbers("q", (topology.nq,))
     batch = q.shape[:-1]
-    there = [name for name in _ARRAYS if name != "derivative_status" or name in found.arrays]
+    there = [name for name in _ARRAYS if name not in _OPTIONAL or name in found.arrays]
     arrays = {name: q if name == "q" else found.numbers(name, batch) for name in there}
     residuals = {
         name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")
