@@ -38,6 +38,10 @@ class VelocityTask:
     def frames(self) -> tuple[Frame, ...]:
         return ()
 
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        """The frames that it reads on a robot: `frames`, where these do not depend on the robot."""
+        return self.frames
+
     @property
     def subtrees(self) -> tuple[int | str, ...]:
         return ()
