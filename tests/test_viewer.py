@@ -277,7 +277,7 @@ def test_a_joint_at_its_limit_is_marked_beside_its_slider_and_on_the_robot(page:
         q[3] = value
         page._place(q)
         wait_for(lambda: ("● joint4" in labels()) == marked and page.q[3] == q[3])  # noqa: B023
-        assert (page._scene._joints[joint.body].color == page._scene._joints[2].color) != marked
+        assert all((node.color != color) == marked for node, color in page._scene._parts[joint.body])
         assert ("at its limit: joint4 (upper)" in page._panel._details.content) == marked
 
 

@@ -37,7 +37,7 @@ class Scene:
         self._scene, self._shapes = server.scene, shapes_of(robot)
         self._handles: dict[str, Any] = {}
         self._ghosts: list[Any] = []
-        self._joints: dict[int, Any] = {}
+        self._parts: dict[int, list[tuple[Any, Any]]] = {}
         self._marked: frozenset[int] = frozenset()
         self._turned = _wxyz(self._shapes.rotation)
         self.size = self._stage(server, bodies)
@@ -64,16 +64,16 @@ class Scene:
         shapes = self._shapes
         body = int(shapes.body[index])
         vertices, faces = mesh(shapes, index, CORNERS)
+        color = _rgb(BLUE if shapes.is_joint[index] else LINK)
         node = self._scene.add_mesh_simple(
             f"/robot/{body}/{index}",
             vertices,
             faces,
-            color=_rgb(BLUE if shapes.is_joint[index] else LINK),
+            color=color,
             position=shapes.position[index],
             wxyz=self._turned[index],
         )
-        if shapes.is_joint[index]:
-            self._joints[body] = node
+        self._parts.setdefault(body, []).append((node, color))
 
     def _drawn(self, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Where shapes are, wxyz (n, m, 4) and positions (n, m, 3), with bodies at poses (n, nbody, 7)."""
@@ -92,9 +92,10 @@ class Scene:
             node.wxyz, node.position = bodies[body, :4], bodies[body, 4:]
 
     def mark(self, bodies: frozenset[int]) -> None:
-        """Draw the joints of these bodies, and no others, in the colour of what is at its limit."""
-        for body in (bodies ^ self._marked) & self._joints.keys():
-            self._joints[body].color = _rgb(VERMILION if body in bodies else BLUE)
+        """Draw these bodies, and no others, in the colour of what is at its limit."""
+        for body in (bodies ^ self._marked) & self._parts.keys():
+            for node, color in self._parts[body]:
+                node.color = _rgb(VERMILION) if body in bodies else color
         self._marked = bodies
 
     def ghosts(self, bodies: np.ndarray, status: Any = None) -> None:
