@@ -45,10 +45,6 @@ def either(condition: jax.Array, a: Contact, b: Contact) -> Contact:
     )
 
 
-def nearer(a: Contact, b: Contact) -> Contact:
-    return either(a.distance <= b.distance, a, b)
-
-
 def roundings(dtype: Any) -> float:
     """The share of a pair's extent below which a length is rounding, and has no direction."""
     return 16 * float(jnp.finfo(dtype).eps)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
-from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.geometry import KINDS, Geometry
 from jaxik.kinematics.topology import WORLD, Topology, last_joint
 
 # The name that stands for all obstacles where pairs are given by name.
@@ -20,9 +20,6 @@ OBSTACLES = "world"
 OBSTACLE_KINDS = {"spheres": "sphere", "capsules": "capsule", "boxes": "box", "planes": "plane"}
 # Shapes that are solid without end have no distance from each other.
 ENDLESS = "plane"
-
-# Of two kinds, the one that comes first here is the first shape of a formula.
-ORDER = ("sphere", "capsule", "box", "plane")
 
 NamedPairs = tuple[tuple[str, str], ...]
 
@@ -54,7 +51,7 @@ class PairClass(NamedTuple):
     """Pairs that one formula evaluates: as few classes as there are, since each is a program to compile.
 
     Attributes:
-      kinds: of the first and the second shapes, not the other way round: see `ORDER`.
+      kinds: of the first and the second shapes, not the other way round: see `KINDS`.
       parts: the pairs. A sphere among capsules is one without length.
     """
 
@@ -152,7 +149,7 @@ def _classes(alike: list[tuple[str, str, bool]]) -> dict[tuple[str, str], list[t
     """The classes, and what belongs to each."""
 
     def ordered(first: str, second: str) -> tuple[str, str]:
-        return (first, second) if ORDER.index(first) <= ORDER.index(second) else (second, first)
+        return (first, second) if KINDS.index(first) <= KINDS.index(second) else (second, first)
 
     every = {ordered(first, second) for first, second, _ in alike}
     found: dict[tuple[str, str], list[tuple[str, str, bool]]] = {}
@@ -167,7 +164,7 @@ def _part(
     members: list[tuple[int, int]], rows: list[int], kinds: tuple[str, str], with_obstacles: bool
 ) -> tuple[list[tuple[int, int]], Part]:
     """Pairs of places in the order of their part, and the part."""
-    turned = ORDER.index(kinds[0]) > ORDER.index(kinds[1])
+    turned = KINDS.index(kinds[0]) > KINDS.index(kinds[1])
     columns = list(zip(*members, strict=True))
     first, second = (tuple(dict.fromkeys(column)) for column in (columns[::-1] if turned else columns))
     crossed = len(first) * len(second) == len(members)

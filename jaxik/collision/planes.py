@@ -19,7 +19,7 @@ class HalfSpace(NamedTuple):
 
     def under(self, point: Vector) -> Contact:
         """Of a point."""
-        return Contact(dot(self.normal, point) - self.offset, -self.normal + point * 0, point)
+        return Contact(dot(self.normal, point) - self.offset, -self.normal, point)
 
 
 def point_plane(a: Vector, b: HalfSpace) -> Contact:

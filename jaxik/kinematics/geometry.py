@@ -7,7 +7,7 @@ import jax
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
 
-# In the order in which pairs name them: of a pair of two kinds, the first comes first.
+# Of two kinds, the one that comes first here is the first shape of the formula for their distance.
 KINDS = ("sphere", "capsule", "box", "plane")
 
 

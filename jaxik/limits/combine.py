@@ -62,3 +62,18 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
         minima = minima + lowest(jnp.where(free, left, matrix), *box)
         none = jnp.isinf(most) & (most > 0)
         return jnp.where(none[:, None], 0, matrix), jnp.where(none, 1, jnp.where(minima > most, minima, most))
+
+
+def looking_at_distances(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+    """The limits whose distances are looked at again where a step or a solution arrives."""
+    return tuple(limit for limit in limits if type(limit).distances is not Limit.distances)
+
+
+def merged_distances(limits: Sequence[Limit], robot: Robot, kin: Kinematics) -> jax.Array:
+    """The signed distances (p,) of all limits, in their order.
+
+    Args:
+      limits: from `looking_at_distances`, one at least.
+      kin: evaluated with the frames of the limits.
+    """
+    return jnp.concatenate([d for limit in limits if (d := limit.distances(robot, kin)) is not None])

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.kinematics.forward import forward
-from jaxik.limits.base import Limit
+from jaxik.limits.combine import looking_at_distances, merged_distances
 from jaxik.problem.problem import Problem, constants_of, effective_joint_limits, limits_of
 from jaxik.solvers.differential.integrate import integrate_within_limits
 
@@ -39,15 +39,14 @@ def arrive(
     Rows of limits are linear, and what they leave out is of second order in the displacement. A pair that is apart
     stays apart; one that overlaps may not get deeper than the deepest of all was.
     """
-    looking = [limit for limit in limits_of(problem) if type(limit).distances is not Limit.distances]
+    looking = looking_at_distances(limits_of(problem))
     if not looking:
         return None
     robot, moving = problem.robot, effective_joint_limits(problem)
     constants = constants_of(robot, looking)
 
     def distances(q: jax.Array) -> jax.Array:
-        kin = forward(constants, q)
-        return jnp.concatenate([d for limit in looking if (d := limit.distances(robot, kin)) is not None])
+        return merged_distances(looking, robot, forward(constants, q))
 
     before = distances(q)
     tolerance = -ROUNDINGS * jnp.finfo(q.dtype).eps

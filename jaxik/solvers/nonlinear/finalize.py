@@ -9,8 +9,8 @@ from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.reduced import apply_couplings
-from jaxik.limits.base import Limit
 from jaxik.limits.collision import KeptClear
+from jaxik.limits.combine import looking_at_distances, merged_distances
 from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
@@ -84,9 +84,8 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
 
 def _nearest(problem: Problem, q: jax.Array) -> dict[str, jax.Array]:
     """Clearance and nearest pair of a problem with limits that look at distances."""
-    looking = [limit for limit in limits_of(problem) if type(limit).distances is not Limit.distances]
+    looking = looking_at_distances(limits_of(problem))
     if not looking:
         return {}
-    kin = forward(constants_of(problem.robot, looking), q)
-    found = jnp.concatenate([d for limit in looking if (d := limit.distances(problem.robot, kin)) is not None])
+    found = merged_distances(looking, problem.robot, forward(constants_of(problem.robot, looking), q))
     return {"clearance": jnp.min(found), "nearest": jnp.argmin(found).astype(jnp.int32)}
