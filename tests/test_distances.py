@@ -11,6 +11,7 @@ from jaxik.collision.box_box import box_box
 from jaxik.collision.boxes import Box
 from jaxik.collision.distances import PAIRS
 from jaxik.collision.planes import HalfSpace
+from jaxik.collision.separating_axes import separation
 from jaxik.numerics.vectors import from_array
 
 KINDS = [kinds for kinds in PAIRS if "plane" not in kinds]
@@ -37,6 +38,15 @@ def check_by_coal(kinds: tuple[str, str], a: pairs.Shapes, b: pairs.Shapes) -> N
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_distances_are_those_of_coal(kinds: tuple[str, str]) -> None:
     check_by_coal(kinds, *shapes(0, 2000))
+
+
+def test_boxes_along_axes_are_never_farther_apart_and_overlap_alike() -> None:
+    a, b = shapes(5, 20_000)
+    distance = np.asarray(pairs.contact(("box", "box"), a, b).distance)
+    along_axes = np.asarray(jax.jit(separation)(pairs.core("box", a)[0], pairs.core("box", b)[0]).distance)
+    assert (along_axes <= distance + 1e-12).all() and ((along_axes < 0) == (distance < 0)).all()
+    np.testing.assert_allclose(along_axes[distance < 0], distance[distance < 0], atol=1e-12)
+    assert np.mean(along_axes > distance - 1e-9) > 0.3 and np.mean(along_axes / distance) > 0.9
 
 
 @pytest.mark.exhaustive

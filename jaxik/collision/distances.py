@@ -16,6 +16,7 @@ from jaxik.collision.contact import Contact, either
 from jaxik.collision.pairs import NamedPairs, PairClass, PairTable, Part, pair_table, shape_list
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
 from jaxik.collision.segments import point_point, point_segment, segment_segment
+from jaxik.collision.separating_axes import separation
 from jaxik.collision.shapes import Swept, of_robot, of_world
 from jaxik.collision.world import World
 from jaxik.core.pytree import leaf, pytree, static
@@ -24,7 +25,9 @@ from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import Topology
 from jaxik.numerics.vectors import Vector, cross, to_array
 
-PAIRS: dict[tuple[str, str], Callable[[Any, Any], Contact]] = {
+Pairs = dict[tuple[str, str], Callable[[Any, Any], Contact]]
+
+PAIRS: Pairs = {
     ("sphere", "sphere"): point_point,
     ("sphere", "capsule"): point_segment,
     ("sphere", "box"): point_box,
@@ -36,6 +39,9 @@ PAIRS: dict[tuple[str, str], Callable[[Any, Any], Contact]] = {
     ("box", "plane"): box_plane,
 }
 """Contacts of two cores, which stand for spheres, capsules and boxes before they are swept by a radius."""
+
+SEPARATIONS = {**PAIRS, ("box", "box"): separation}
+"""The same, where a number that is never above the distance, and has its sign, will do."""
 
 
 class Operands(NamedTuple):
@@ -88,10 +94,10 @@ def _side_by_side(part: Part, first: Swept, second: Swept) -> tuple[Swept, Swept
     return jax.tree.map(lambda x: spread(x, 1), first), jax.tree.map(lambda x: spread(x, 0), second)
 
 
-def contact_of(given: Operands) -> Contact:
+def contact_of(given: Operands, pairs: Pairs = PAIRS) -> Contact:
     """The pairs of one class, of the operands' shape; an obstacle that is masked is infinitely far away."""
     a, b = given.first, given.second
-    contact = PAIRS[given.kinds](a.core, b.core).swept(a.radius, b.radius)
+    contact = pairs[given.kinds](a.core, b.core).swept(a.radius, b.radius)
     if given.turned is not None:
         contact = either(given.turned, contact.reversed(), contact)
     contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
@@ -102,6 +108,12 @@ def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
     """All pairs of a table (p,), in its order."""
     found = [jax.tree.map(jnp.ravel, contact_of(given)) for given in operands(geometry, world, table, kin)]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
+
+
+def separations(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
+    """What limits keep above their margins (p,): the distances, or less where two boxes meet with corners or edges."""
+    given = operands(geometry, world, table, kin)
+    return jnp.concatenate([jnp.ravel(contact_of(one, SEPARATIONS).distance) for one in given])
 
 
 def table_of(topology: Topology, geometry: Geometry, world: World | None, pairs: NamedPairs | None) -> PairTable:

@@ -1,15 +1,13 @@
 """The nearest pairs of all, which get a row each in a solver."""
 
-import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.collision.contact import Contact
-from jaxik.collision.distances import Operands, contact_of, contacts, distance_rows, moved_by, operands
+from jaxik.collision.contact import either
+from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, distance_rows, moved_by, operands, separations
 from jaxik.collision.pairs import PairTable
 from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics
@@ -33,68 +31,43 @@ def nearest_pairs(
 ) -> NearestPairs:
     """The nearest pairs of a table, of one element, with their rows.
 
-    Normals and points are computed for the nearest pairs of each class alone, a quarter of the work.
+    Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
-    signs = jnp.asarray(table.signs(moved_by(kin)), kin.frame_positions.dtype)
-    found, start = [], 0
-    for given in operands(geometry, world, table, kin):
-        size = math.prod(given.shape)
-        found.append(_nearest_of_class(given, signs[start : start + size], min(count, size)))
-        start += size
-    contact, moving = jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
-    if len(found) > 1:
-        contact, moving = _nearest(contact.distance, lambda chosen: _sums(chosen, (contact, moving)), count)
-    return NearestPairs(contact.distance, distance_rows(kin, moving, contact.normal, contact.point))
-
-
-def _nearest_of_class(given: Operands, signs: jax.Array, count: int) -> tuple[Contact, jax.Array]:
-    """The nearest pairs of one class (k,), and their rows of `signs` (p, nv)."""
-
-    def shapes(chosen: jax.Array) -> Any:
-        both = chosen.reshape(given.shape)
-        if len(given.shape) == 2:
-            ours, theirs = jnp.any(both, axis=1, keepdims=True), jnp.any(both, axis=0, keepdims=True)
-        else:
-            ours = theirs = both
-        return _sums(ours, given.first), _sums(theirs, given.second), _sums(both, given.turned), _sums(chosen, signs)
-
-    distance = jnp.ravel(contact_of(given).distance)
-    first, second, turned, moving = _nearest(distance, shapes, count)
-    return contact_of(Operands(given.kinds, first, second, (count,), turned)), moving
-
-
-def _nearest(distance: jax.Array, take: Callable[[jax.Array], Any], count: int) -> Any:
-    """What `take` makes of the mask (p,) of the nearest pair, of the next one, and so on, along a new leading axis.
-
-    One after the other, as sums over masks: a gather of what each element chooses is a loop over its entries, sums are
-    vector instructions.
-    """
-    size = distance.shape[0]
-    numbers = jnp.arange(size)
-
-    def next_one(left: jax.Array, _: None) -> tuple[jax.Array, Any]:
-        chosen = numbers == jnp.min(jnp.where(left == jnp.min(left), numbers, size))
-        return jnp.where(chosen, jnp.inf, left), take(chosen)
-
-    return lax.scan(next_one, distance, None, length=min(count, size))[1]
-
-
-def _sums(chosen: jax.Array, tree: Any) -> Any:
-    """The chosen entry of arrays of the mask's axes, or one more behind them; a mask of bool by `any`."""
-
-    def entry(x: jax.Array) -> jax.Array:
-        mask = chosen[..., None] if x.ndim > chosen.ndim else chosen
-        axes = tuple(range(chosen.ndim))
-        if x.dtype == bool:
-            return jnp.any(mask & x, axis=axes)
-        return jnp.sum(jnp.where(mask, x, 0), axis=axes)
-
-    return jax.tree.map(entry, tree)
+    given = operands(geometry, world, table, kin)
+    distance = [jnp.ravel(contact_of(pairs, SEPARATIONS).distance) for pairs in given]
+    found, which = _nearest(jnp.concatenate(distance), count)
+    contact, start = None, 0
+    for pairs, of_class in zip(given, distance, strict=True):
+        place = which - start
+        mine = contact_of(_taken(pairs, jnp.clip(place, 0, of_class.size - 1)), SEPARATIONS)
+        contact = mine if contact is None else either(place >= 0, mine, contact)
+        start += of_class.size
+    assert contact is not None
+    signs = jnp.asarray(table.signs(moved_by(kin)), found.dtype)
+    return NearestPairs(found, distance_rows(kin, signs[which], contact.normal, contact.point))
 
 
 def nearest_distances(
     geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, count: int
 ) -> jax.Array:
     """The distances (k,) of the nearest pairs of a table alone."""
-    distance = contacts(geometry, world, table, kin).distance
-    return _nearest(distance, lambda chosen: jnp.sum(jnp.where(chosen, distance, 0)), count)
+    return _nearest(separations(geometry, world, table, kin), count)[0]
+
+
+def _nearest(distance: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """The least distances (k,) of all (p,), and which these are; of equal ones the first."""
+    least, which = lax.top_k(-distance, min(count, distance.size))
+    return -least, which
+
+
+def _taken(pairs: Operands, which: jax.Array) -> Operands:
+    """Some pairs (k,) of a class."""
+    rows = columns = which
+    if len(pairs.shape) == 2:
+        rows, columns = which // pairs.shape[1], which % pairs.shape[1]
+    first, second = (
+        jax.tree.map(lambda x, at=at: jnp.ravel(x)[at], side)
+        for side, at in ((pairs.first, rows), (pairs.second, columns))
+    )
+    turned = None if pairs.turned is None else jnp.ravel(pairs.turned)[which]
+    return Operands(pairs.kinds, first, second, which.shape, turned)

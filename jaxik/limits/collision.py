@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxik.collision.distances import contacts, table_of
+from jaxik.collision.distances import separations, table_of
 from jaxik.collision.nearest import nearest_pairs
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
@@ -41,6 +41,9 @@ class CollisionLimit(Limit):
 
     `step` looks at all pairs again where it arrives, and is shortened until none that was apart overlaps, and none that
     overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out.
+
+    Of two boxes that face each other with corners or edges, it is their separation along an axis that is kept above the
+    margin: their distance, which is never less, may then be more than the margin asks. Whether they overlap is exact.
 
     Derivatives of `solve` and `search` by obstacles are those of a solution that nothing is near to: where a pair is at
     the margin, they lack what it holds, and `derivative_status` says NOT_STATIONARY of most.
@@ -95,7 +98,7 @@ class CollisionLimit(Limit):
 
     def distances(self, robot: Robot, kin: Kinematics) -> jax.Array:
         robot, limit = robot.astype(kin.q.dtype), cast(self, kin.q.dtype)
-        return contacts(geometry_of(robot.name, robot.geometry), limit.world, self.table(robot), kin).distance
+        return separations(geometry_of(robot.name, robot.geometry), limit.world, self.table(robot), kin)
 
     def clearance_task(self, priority: int) -> KeptClear:
         """Aims a little farther than the margin, which rounding then does not miss."""
