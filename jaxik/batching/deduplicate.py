@@ -16,8 +16,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from jaxik.numerics.custom_rules import PURE_RULES
 
-# Numbers in a constant that is compared with others by what it holds.
-SMALL_CONSTANT = 64
+# Numbers in a constant that is compared with others by what it holds: pairs of shapes are such lists, written down anew
+# by residual, Jacobian and error.
+SMALL_CONSTANT = 2**13
 
 
 def equation_key(eqn: Any, values: Sequence[Any]) -> Any:

@@ -13,11 +13,11 @@ from jax.core import Tracer
 from jaxik.collision.box_box import box_box
 from jaxik.collision.boxes import point_box, segment_box
 from jaxik.collision.contact import Contact, either
-from jaxik.collision.pairs import NamedPairs, PairClass, PairTable, Part, pair_table, shape_list
+from jaxik.collision.pairs import NamedPairs, PairClass, PairTable, pair_table, shape_list
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
 from jaxik.collision.segments import point_point, point_segment, segment_segment
 from jaxik.collision.separating_axes import separation
-from jaxik.collision.shapes import Swept, of_robot, of_world
+from jaxik.collision.shapes import Swept, all_shapes
 from jaxik.collision.world import World
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
@@ -45,75 +45,58 @@ SEPARATIONS = {**PAIRS, ("box", "box"): separation}
 
 
 class Operands(NamedTuple):
-    """The shapes of a class of pairs, shaped so that they broadcast to its pairs: (p,), or (p, 1) and (1, q).
+    """Pairs of a class.
 
     Attributes:
-      turned: bool, of that shape: which pairs are named the other way round; None for none.
+      kinds: of the first and the second shapes.
+      first, second: all shapes of these kinds.
+      rows: the first and the second shape of each pair (p,), among these.
+      turned (p,): bool, which pairs are named the other way round; None for none.
     """
 
     kinds: tuple[str, str]
     first: Swept
     second: Swept
-    shape: tuple[int, ...]
+    rows: tuple[jax.Array, jax.Array]
     turned: jax.Array | None
+
+    def take(self, which: jax.Array) -> Operands:
+        """Some of the pairs (k,)."""
+        rows = self.rows[0][which], self.rows[1][which]
+        return self._replace(rows=rows, turned=None if self.turned is None else self.turned[which])
 
 
 def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> list[Operands]:
-    """The shapes of each class of pairs, in the world."""
-    shapes = of_robot(geometry, kin)
-    obstacles = {} if world is None else of_world(world, kin.frame_positions.dtype)
-    return [_of_class(pairs, shapes, obstacles) for pairs in table.classes]
+    """The pairs of each class, in the world."""
+    shapes = all_shapes(geometry, world, kin)
 
+    def of_class(pairs: PairClass) -> Operands:
+        first, second = (shapes[kind] for kind in pairs.kinds)
+        rows = jnp.asarray(pairs.rows[0]), jnp.asarray(pairs.rows[1])
+        return Operands(pairs.kinds, first, second, rows, jnp.asarray(pairs.turned) if any(pairs.turned) else None)
 
-def _of_class(pairs: PairClass, shapes: dict[str, Swept], obstacles: dict[str, Swept]) -> Operands:
-    def side(part: Part, i: int) -> Swept:
-        found = (obstacles if part.obstacles[i] else shapes)[part.kinds[i]].take(part.rows[i])
-        return found.as_capsules() if part.kinds[i] != pairs.kinds[i] else found
-
-    sides = [(side(part, 0), side(part, 1)) for part in pairs.parts]
-    turned = np.concatenate([np.full(part.size, part.turned) for part in pairs.parts])
-    if len(pairs.parts) == 1 and pairs.parts[0].crossed:
-        first, second = (jax.tree.map(lambda x, i=i: jnp.expand_dims(x, 1 - i), x) for i, x in enumerate(sides[0]))
-        shape = tuple(map(len, pairs.parts[0].rows))
-    else:
-        each = [_side_by_side(part, *both) for part, both in zip(pairs.parts, sides, strict=True)]
-        first, second = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
-        shape = turned.shape
-    return Operands(pairs.kinds, first, second, shape, jnp.asarray(turned.reshape(shape)) if turned.any() else None)
-
-
-def _side_by_side(part: Part, first: Swept, second: Swept) -> tuple[Swept, Swept]:
-    """The shapes of each pair (p,)."""
-    if not part.crossed:
-        return first, second
-    counts = tuple(map(len, part.rows))
-
-    def spread(x: jax.Array, axis: int) -> jax.Array:
-        return jnp.broadcast_to(jnp.expand_dims(x, axis), counts).reshape(-1)
-
-    return jax.tree.map(lambda x: spread(x, 1), first), jax.tree.map(lambda x: spread(x, 0), second)
+    return [of_class(pairs) for pairs in table.classes]
 
 
 def contact_of(given: Operands, pairs: Pairs = PAIRS) -> Contact:
-    """The pairs of one class, of the operands' shape; an obstacle that is masked is infinitely far away."""
-    a, b = given.first, given.second
+    """The pairs (p,) of one class; an obstacle that is masked is infinitely far away."""
+    a, b = (jax.tree.map(lambda x, at=at: x[at], side) for side, at in zip(given[1:3], given.rows, strict=True))
     contact = pairs[given.kinds](a.core, b.core).swept(a.radius, b.radius)
     if given.turned is not None:
         contact = either(given.turned, contact.reversed(), contact)
-    contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, given.shape), contact)
+    return contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
 
 
 def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> Contact:
     """All pairs of a table (p,), in its order."""
-    found = [jax.tree.map(jnp.ravel, contact_of(given)) for given in operands(geometry, world, table, kin)]
+    found = [contact_of(given) for given in operands(geometry, world, table, kin)]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *found)
 
 
 def separations(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
     """What limits keep above their margins (p,): the distances, or less where two boxes meet with corners or edges."""
     given = operands(geometry, world, table, kin)
-    return jnp.concatenate([jnp.ravel(contact_of(one, SEPARATIONS).distance) for one in given])
+    return jnp.concatenate([contact_of(one, SEPARATIONS).distance for one in given])
 
 
 def table_of(topology: Topology, geometry: Geometry, world: World | None, pairs: NamedPairs | None) -> PairTable:

@@ -7,11 +7,12 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.collision.contact import either
-from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, distance_rows, moved_by, operands, separations
+from jaxik.collision.distances import SEPARATIONS, contact_of, distance_rows, moved_by, operands, separations
 from jaxik.collision.pairs import PairTable
 from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.geometry import Geometry
+from jaxik.numerics.fusion import materialize
 
 
 class NearestPairs(NamedTuple):
@@ -34,17 +35,19 @@ def nearest_pairs(
     Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
     given = operands(geometry, world, table, kin)
-    distance = [jnp.ravel(contact_of(pairs, SEPARATIONS).distance) for pairs in given]
+    distance = [contact_of(pairs, SEPARATIONS).distance for pairs in given]
     found, which = _nearest(jnp.concatenate(distance), count)
     contact, start = None, 0
     for pairs, of_class in zip(given, distance, strict=True):
         place = which - start
-        mine = contact_of(_taken(pairs, jnp.clip(place, 0, of_class.size - 1)), SEPARATIONS)
+        mine = contact_of(pairs.take(jnp.clip(place, 0, of_class.size - 1)), SEPARATIONS)
         contact = mine if contact is None else either(place >= 0, mine, contact)
         start += of_class.size
     assert contact is not None
+    # Else each degree of freedom would compute them again, which doubles the time.
+    normal, point = jax.tree.map(materialize, (contact.normal, contact.point))
     signs = jnp.asarray(table.signs(moved_by(kin)), found.dtype)
-    return NearestPairs(found, distance_rows(kin, signs[which], contact.normal, contact.point))
+    return NearestPairs(found, distance_rows(kin, signs[which], normal, point))
 
 
 def nearest_distances(
@@ -58,16 +61,3 @@ def _nearest(distance: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """The least distances (k,) of all (p,), and which these are; of equal ones the first."""
     least, which = lax.top_k(-distance, min(count, distance.size))
     return -least, which
-
-
-def _taken(pairs: Operands, which: jax.Array) -> Operands:
-    """Some pairs (k,) of a class."""
-    rows = columns = which
-    if len(pairs.shape) == 2:
-        rows, columns = which // pairs.shape[1], which % pairs.shape[1]
-    first, second = (
-        jax.tree.map(lambda x, at=at: jnp.ravel(x)[at], side)
-        for side, at in ((pairs.first, rows), (pairs.second, columns))
-    )
-    turned = None if pairs.turned is None else jnp.ravel(pairs.turned)[which]
-    return Operands(pairs.kinds, first, second, which.shape, turned)

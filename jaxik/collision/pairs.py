@@ -24,39 +24,19 @@ ENDLESS = "plane"
 NamedPairs = tuple[tuple[str, str], ...]
 
 
-class Part(NamedTuple):
-    """Pairs of shapes that are found alike.
+class PairClass(NamedTuple):
+    """Pairs (p,) that one formula evaluates: as few classes as there are, since each is a program to compile.
 
     Attributes:
-      kinds: of the first and the second shapes, in the order of the class that they belong to.
-      rows: of the first and of the second shapes, among those of their kind: each with each where `crossed`, else side
-        by side.
-      obstacles: whether the first, and the second, are obstacles, and not shapes of the robot.
-      crossed: see `rows`.
-      turned: whether the pairs are named the other way round.
+      kinds: of the first and the second shapes, not the other way round: see `KINDS`.
+      rows: of the first and of the second shapes (p,), among those of their kind: the robot's, and then the obstacles.
+        Among capsules, spheres, which are capsules without length, come after all.
+      turned (p,): whether a pair is named the other way round.
     """
 
     kinds: tuple[str, str]
     rows: tuple[tuple[int, ...], tuple[int, ...]]
-    obstacles: tuple[bool, bool]
-    crossed: bool
-    turned: bool
-
-    @property
-    def size(self) -> int:
-        return len(self.rows[0]) * (len(self.rows[1]) if self.crossed else 1)
-
-
-class PairClass(NamedTuple):
-    """Pairs that one formula evaluates: as few classes as there are, since each is a program to compile.
-
-    Attributes:
-      kinds: of the first and the second shapes, not the other way round: see `KINDS`.
-      parts: the pairs. A sphere among capsules is one without length.
-    """
-
-    kinds: tuple[str, str]
-    parts: tuple[Part, ...]
+    turned: tuple[bool, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,18 +105,10 @@ def pair_table(
     chosen = [(i, j) for i, j in chosen if not kinds[i] == kinds[j] == ENDLESS]
     if not chosen:
         raise JaxikError(f"{topology.name} has no pair of shapes whose distance can change: nothing to look at")
-    rows = _rows_by_kind(kinds[:count]) + _rows_by_kind(kinds[count:])
-    alike: dict[tuple[str, str, bool], list[tuple[int, int]]] = {}
-    for i, j in chosen:
-        alike.setdefault((kinds[i], kinds[j], j >= count), []).append((i, j))
     classes, order = [], []
-    for class_kinds, members in _classes(list(alike)).items():
-        parts = []
-        for kind_a, kind_b, with_obstacles in members:
-            pairs_alike, part = _part(alike[kind_a, kind_b, with_obstacles], rows, (kind_a, kind_b), with_obstacles)
-            order += pairs_alike
-            parts.append(part)
-        classes.append(PairClass(class_kinds, tuple(parts)))
+    for class_kinds, members in _classes(chosen, kinds).items():
+        classes.append(_class(class_kinds, members, kinds))
+        order += members
     bodies = [*shapes.bodies, *[0] * (len(labels) - count)]
     return PairTable(
         tuple(classes),
@@ -145,36 +117,33 @@ def pair_table(
     )
 
 
-def _classes(alike: list[tuple[str, str, bool]]) -> dict[tuple[str, str], list[tuple[str, str, bool]]]:
-    """The classes, and what belongs to each."""
+def _ordered(first: str, second: str) -> tuple[str, str]:
+    return (first, second) if KINDS.index(first) <= KINDS.index(second) else (second, first)
 
-    def ordered(first: str, second: str) -> tuple[str, str]:
-        return (first, second) if KINDS.index(first) <= KINDS.index(second) else (second, first)
 
-    every = {ordered(first, second) for first, second, _ in alike}
-    found: dict[tuple[str, str], list[tuple[str, str, bool]]] = {}
-    for first, second, with_obstacles in alike:
-        kinds = ordered(first, second)
-        long = ordered(*("capsule" if kind == "sphere" else kind for kind in kinds))
-        found.setdefault(long if long in every else kinds, []).append((first, second, with_obstacles))
+def _classes(pairs: list[tuple[int, int]], kinds: list[str]) -> dict[tuple[str, str], list[tuple[int, int]]]:
+    """The classes, and the pairs of places in `kinds` that belong to each."""
+    every = {_ordered(kinds[i], kinds[j]) for i, j in pairs}
+    found: dict[tuple[str, str], list[tuple[int, int]]] = {}
+    for i, j in pairs:
+        own = _ordered(kinds[i], kinds[j])
+        long = _ordered(*("capsule" if kind == "sphere" else kind for kind in own))
+        found.setdefault(long if long in every else own, []).append((i, j))
     return found
 
 
-def _part(
-    members: list[tuple[int, int]], rows: list[int], kinds: tuple[str, str], with_obstacles: bool
-) -> tuple[list[tuple[int, int]], Part]:
-    """Pairs of places in the order of their part, and the part."""
-    turned = KINDS.index(kinds[0]) > KINDS.index(kinds[1])
-    columns = list(zip(*members, strict=True))
-    first, second = (tuple(dict.fromkeys(column)) for column in (columns[::-1] if turned else columns))
-    crossed = len(first) * len(second) == len(members)
-    if crossed:
-        members = [(j, i) if turned else (i, j) for i, j in product(first, second)]
-    else:
-        first, second = columns[::-1] if turned else columns
-    places = tuple(rows[i] for i in first), tuple(rows[j] for j in second)
-    obstacles = (with_obstacles, False) if turned else (False, with_obstacles)
-    return members, Part((kinds[1], kinds[0]) if turned else kinds, places, obstacles, crossed, turned)
+def _class(class_kinds: tuple[str, str], pairs: list[tuple[int, int]], kinds: list[str]) -> PairClass:
+    """The class of some pairs of places in `kinds`."""
+    among = _rows_by_kind(kinds)
+    after = kinds.count("capsule")
+
+    def row(place: int, kind: str) -> int:
+        return among[place] + (after if kind != kinds[place] else 0)
+
+    turned = tuple(KINDS.index(kinds[i]) > KINDS.index(kinds[j]) for i, j in pairs)
+    sides = [(j, i) if other_way else (i, j) for (i, j), other_way in zip(pairs, turned, strict=True)]
+    rows = tuple(tuple(row(pair[side], class_kinds[side]) for pair in sides) for side in (0, 1))
+    return PairClass(class_kinds, (rows[0], rows[1]), turned)
 
 
 def _rows_by_kind(kinds: list[str]) -> list[int]:

@@ -34,9 +34,6 @@ class Swept(NamedTuple):
     radius: jax.Array
     exists: jax.Array
 
-    def take(self, rows: tuple[int, ...]) -> Swept:
-        return jax.tree.map(lambda x: static_gather(x, rows), self)
-
     def as_capsules(self) -> Swept:
         """Spheres as capsules without length."""
         assert isinstance(self.core, Vector)
@@ -46,6 +43,16 @@ class Swept(NamedTuple):
 def shape_frames(geometry: Geometry) -> tuple[Frame, ...]:
     """The bodies that carry shapes, as frames that kinematics evaluate."""
     return tuple(Frame("body", body) for body in dict.fromkeys(geometry.bodies))
+
+
+def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict[str, Swept]:
+    """The shapes in the world, by kind: the robot's, and then the obstacles; spheres after all capsules as well."""
+    ours = of_robot(geometry, kin)
+    theirs = {} if world is None else of_world(world, kin.frame_positions.dtype)
+    found = {kind: [x[kind] for x in (ours, theirs) if kind in x] for kind in KINDS}
+    found["capsule"] = found["capsule"] + [spheres.as_capsules() for spheres in found["sphere"]]
+    # Small arrays: what each pair takes from them is then part of the loop over pairs.
+    return {kind: jax.tree.map(lambda *x: jnp.concatenate(x), *parts) for kind, parts in found.items() if parts}
 
 
 def of_robot(geometry: Geometry, kin: Kinematics) -> dict[str, Swept]:

@@ -9,12 +9,12 @@ from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.reduced import apply_couplings
-from jaxik.limits.collision import KeptClear
 from jaxik.limits.combine import looking_at_distances, merged_distances
 from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
+from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.phases import Context, Result
 
 # How far constraints may be off [m or rad], in float32 and float64.
@@ -45,7 +45,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         )
     status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
     status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
-    clear = tuple(name for name in every if isinstance(problem.tasks[name], KeptClear))
+    clear = clearances(problem)
     if clear:
         # Hinges come and go, so that the best that overlaps is seldom quite stationary.
         overlaps = (status != Status.CONVERGED) & ~met(prepared, residuals, clear)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.limits.collision import KeptClear
 from jaxik.problem.problem import Problem, constraints_of, limits_of, unique_names, with_tasks
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
@@ -92,3 +93,14 @@ def with_clearance(problem: Problem) -> Problem:
     asked = [task for limit in limits_of(problem) if (task := limit.clearance_task(first)) is not None]
     named = unique_names("limits", {f"clearance {i}": task for i, task in enumerate(asked)}, problem.tasks)
     return with_tasks(problem, {**problem.tasks, **named}) if named else problem
+
+
+def clearances(problem: Problem) -> tuple[str, ...]:
+    """Names of the tasks that `with_clearance` adds."""
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, KeptClear))
+
+
+def without_clearance(problem: Problem) -> Problem:
+    """The problem without them."""
+    added = clearances(problem)
+    return with_tasks(problem, {name: task for name, task in problem.tasks.items() if name not in added})

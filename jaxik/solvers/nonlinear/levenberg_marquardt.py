@@ -41,7 +41,7 @@ class State(NamedTuple):
         small step does; nothing is left to do.
       iterations (): steps taken, without the first evaluation and the polishing step.
       before (): of these, those that came before this state's first.
-      spent: what other phases note; passed on.
+      spent: what other phases note, and of a search the number of the attempt; passed on.
     """
 
     q: jax.Array

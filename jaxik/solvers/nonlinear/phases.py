@@ -29,13 +29,17 @@ RESERVED_STEPS = 10
 
 
 class Context(NamedTuple):
-    """One element's problem, where it starts, whether that start was finite, and, of a search, its other starts."""
+    """One element's problem, where it starts, and whether that start was finite.
+
+    Of a search, its other starts, and its problem without what keeps shapes apart, where something does.
+    """
 
     prepared: Formulation
     q: jax.Array
     finite: jax.Array
     options: SolveOptions
     starts: Any = None
+    blind: Formulation | None = None
 
 
 class SearchCounters(NamedTuple):
@@ -204,11 +208,11 @@ def _lower(level: int, constrained: bool) -> Phase:
     )
 
 
-def phases(level_count: int, constrained: bool, first: Phase | None = None) -> tuple[Phase, ...]:
+def phases(level_count: int, constrained: bool, first: tuple[Phase, ...] = ()) -> tuple[Phase, ...]:
     """The highest level, and then each in what those above leave free; `first` in place of the first phase."""
-    aim = _gauss_newton(None, functools.partial(aimed, constrained), RESERVED_STEPS if constrained else 0)
+    aim = (_gauss_newton(None, functools.partial(aimed, constrained), RESERVED_STEPS if constrained else 0),)
     meet = _gauss_newton(lambda result: jnp.isfinite(result.cost), lambda levels: levels[0])
-    highest = (first or aim, meet, _newton()) if constrained else (first or aim, _newton())
+    highest = (*(first or aim), meet, _newton()) if constrained else (*(first or aim), _newton())
     return (*highest, *(_lower(level, constrained) for level in range(1, level_count)))
 
 
