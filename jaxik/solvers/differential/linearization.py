@@ -96,19 +96,24 @@ class _Evaluated(NamedTuple):
     error: Any
 
 
+def evaluated(problem: Problem, q: jax.Array) -> Kinematics:
+    """The kinematics at one configuration (nq,) that tasks, constraints and limits read."""
+    readers = (*problem.tasks.values(), *constraints_of(problem, couplings=True).values(), *limits_of(problem))
+    return forward(constants_of(problem.robot, readers), q)
+
+
 def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array) -> Linearization:
     """Linearise a problem at one configuration (nq,), with one forward kinematics."""
     robot, constraints, limits = problem.robot, constraints_of(problem, couplings=True), limits_of(problem)
-    readers = (*problem.tasks.values(), *constraints.values(), *limits)
-    kin = forward(constants_of(robot, readers), q)
+    kin = evaluated(problem, q)
     tasks = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
-    evaluated = _evaluate(problem, tasks, kin)
+    task_values = _evaluate(problem, tasks, kin)
     constraint_values = _evaluate(problem, constraints, kin, as_constraints=True)
-    rows = {name: _weighted_rows(task, evaluated[name]) for name, task in tasks.items()}
+    rows = {name: _weighted_rows(task, task_values[name]) for name, task in tasks.items()}
     for name, task in problem.tasks.items():
         if isinstance(task, VelocityTask):
             matrix, right = task.rows(robot, kin, motion)
-            evaluated[name] = _Evaluated(-right, matrix, None)
+            task_values[name] = _Evaluated(-right, matrix, None)
             weights = row_weights(task, right)
             rows[name] = WeightedRows(weights[:, None] * matrix, weights * right)
     lower, upper = merged_bounds(limits, robot, kin, motion)
@@ -125,7 +130,7 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
     if limit_rows is not None:
         limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
-    everything = constraint_values | evaluated
+    everything = constraint_values | task_values
     return Linearization(
         objectives=tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
         weighted_rows=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),

@@ -10,6 +10,7 @@ from jaxik.kinematics.forward import forward
 from jaxik.limits.combine import looking_at_distances, merged_distances
 from jaxik.problem.problem import Problem, constants_of, effective_joint_limits, limits_of
 from jaxik.solvers.differential.integrate import integrate_within_limits
+from jaxik.solvers.differential.linearization import evaluated
 
 # Halvings before the robot stands still for a step.
 HALVINGS = 3
@@ -44,11 +45,8 @@ def arrive(
         return None
     robot, moving = problem.robot, effective_joint_limits(problem)
     constants = constants_of(robot, looking)
-
-    def distances(q: jax.Array) -> jax.Array:
-        return merged_distances(looking, robot, forward(constants, q))
-
-    before = distances(q)
+    # As the linearization has them: they are not evaluated again.
+    before = merged_distances(looking, robot, evaluated(problem, q))
     tolerance = -ROUNDINGS * jnp.finfo(q.dtype).eps
     allowed = jnp.where(before >= tolerance, tolerance, jnp.min(before))
 
@@ -56,7 +54,7 @@ def arrive(
         fraction = state[0].fraction / 2
         fraction = jnp.where(fraction < 0.5**HALVINGS, 0, fraction)
         reached, _ = integrate_within_limits(moving, q, fraction * displacement, lower, upper)
-        found = distances(reached)
+        found = merged_distances(looking, robot, forward(constants, reached))
         arrival = Arrival(fraction, jnp.min(found), jnp.argmin(found).astype(jnp.int32))
         return arrival, jnp.all(found >= allowed)
 
