@@ -39,12 +39,12 @@ def test_what_is_written_twice_also_in_calls_is_computed_once_and_what_is_not_as
 
 
 def test_what_differs_in_a_parameter_a_constant_or_an_operand_stays_two() -> None:
-    one, other = np.arange(100.0), np.arange(100.0) + 1  # larger than what is compared by its content
+    one, other = np.arange(1e4), np.arange(1e4) + 1  # larger than what is compared by its content
 
     def function(x: jax.Array) -> tuple[jax.Array, ...]:
-        return jnp.sum(x, 0), jnp.sum(x, 1), x[0] * one, x[0] * other, x[1] * one, x[1] * np.arange(100.0)
+        return jnp.sum(x, 0), jnp.sum(x, 1), x[0] * one, x[0] * other, x[1] * one, x[1] * np.arange(1e4)
 
-    x = jnp.ones((2, 100))
+    x = jnp.ones((2, 10_000))
     _, after = shortened(function, x)
     assert count(after, "reduce_sum") == 2 and count(after, "mul") == 4
     for found, wanted in zip(jaxpr_as_fun(after)(x), function(x), strict=True):
