@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from jaxik.qp_solver.qp import qp
     from jaxik.results.npz import load, save
     from jaxik.results.plot import plot_trace
+    from jaxik.results.plot_track import plot_track
     from jaxik.results.solution import Solution
     from jaxik.results.trace import Trace
     from jaxik.results.track import Track
@@ -137,6 +138,7 @@ __all__ = [
     "load",
     "load_robot",
     "plot_trace",
+    "plot_track",
     "pytree",
     "qp",
     "render",
@@ -177,6 +179,7 @@ _NAMES = {  # by module
     "jaxik.qp_solver.qp": "qp",
     "jaxik.results.npz": "load save",
     "jaxik.results.plot": "plot_trace",
+    "jaxik.results.plot_track": "plot_track",
     "jaxik.results.solution": "Solution",
     "jaxik.results.trace": "Trace",
     "jaxik.results.track": "Track",

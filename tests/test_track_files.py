@@ -36,6 +36,9 @@ def test_another_rate_keeps_the_motion_and_its_limits(dt: float) -> None:
     assert float(found.dt) == dt and found.status.shape == found.q.shape[:2] and found.residuals == {}
     assert np.abs(found.velocity).max() <= np.abs(moved().velocity).max()
     assert np.abs(found.acceleration).max() <= np.abs(moved().acceleration).max() * (1 + 1e-9)
+    assert np.all(found.peak_speed <= moved().peak_speed)
+    assert np.all(np.abs(found.velocity).max(axis=-1) / SPEED <= found.speed_share + 1e-12)
+    assert np.allclose(np.abs(found.acceleration).max(axis=-1) / ACCELERATION, found.acceleration_share)
     # At the times that both have, the spline is off by an eighth of what the change of velocity moves in a step.
     common = [k for k in range(found.q.shape[0]) if abs((k + 1) * dt / DT - round((k + 1) * dt / DT)) < 1e-9]
     there = moved().q[np.array([round((k + 1) * dt / DT) - 1 for k in common])]
@@ -72,7 +75,7 @@ def test_it_comes_back_from_a_file_as_it_was(tmp_path: Path) -> None:
     jaxik.save(tmp_path / "motion", moved())
     found: Any = jaxik.load(tmp_path / "motion.npz")
     assert isinstance(found, Track) and repr(found) == repr(moved())
-    for name in ("q", "velocity", "acceleration", "status", "dt", "peak_speed", "peak_acceleration"):
+    for name in ("q", "velocity", "acceleration", "status", "dt", "speed_share", "acceleration_share"):
         assert np.array_equal(getattr(found, name), getattr(moved(), name)), name
     assert np.array_equal(found.residuals["rest"], moved().residuals["rest"])
     assert found.residual_units == moved().residual_units
@@ -128,3 +131,19 @@ def test_poses_and_points_between_waypoints_are_targets() -> None:
     found = track(Problem(robot, {"tip": tip}), robot.q_home, 0.02, {"tip": targets})
     assert np.linalg.norm(found.residuals["tip"]["position"], axis=-1).max() < 1e-4
     assert np.abs(found.velocity[-1]).max() < 0.03
+
+
+def test_a_plot_is_drawn_of_one_motion(tmp_path: Path) -> None:
+    robot = jaxik.load_robot(own_tasks.MIXED)
+    figure = jaxik.plot_track(moved(), robot, tmp_path / "motion.png", element=1)
+    assert (tmp_path / "motion.png").stat().st_size > 10_000
+    joints, speeds, shares, errors = figure.axes
+    assert len(speeds.lines) == robot.nv and len(errors.lines) == 1
+    assert np.array_equal(shares.lines[0].get_ydata(), moved().speed_share[:, 1])
+    limited = [j for j in robot.topology.scalar_joints if np.isfinite(robot.limit_upper[j] - robot.limit_lower[j])]
+    assert len(joints.lines) == len(limited)
+    for wrong, said in (((), "say which"), (7, "index into the batch")):
+        with pytest.raises(jaxik.JaxikError, match=said):
+            jaxik.plot_track(moved(), robot, element=wrong)
+    with pytest.raises(jaxik.JaxikError, match="the robot is panda"):
+        jaxik.plot_track(moved(), jaxik.load_robot("panda"), element=0)

@@ -32,8 +32,8 @@ class Track(Outcome):
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
         limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
-      peak_speed, peak_acceleration (*batch,): the largest over all joints and steps, as a share of the joint's
-        `VelocityLimit` and `AccelerationLimit`; 0 without such a limit.
+      speed_share, acceleration_share (T, *batch): the largest of a joint, as a share of its `VelocityLimit` and
+        `AccelerationLimit`; 0 without such a limit.
       dt (*batch,): duration of a step [s].
       derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the
         call was differentiated; else NOT_COMPUTED.
@@ -46,8 +46,8 @@ class Track(Outcome):
     acceleration: jax.Array = leaf(1)
     status: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
-    peak_speed: jax.Array = leaf(0)
-    peak_acceleration: jax.Array = leaf(0)
+    speed_share: jax.Array = leaf(0)
+    acceleration_share: jax.Array = leaf(0)
     dt: jax.Array = leaf(0)
     derivative_status: jax.Array = leaf(0)
     topology: Topology = static(kw_only=True)
@@ -58,6 +58,16 @@ class Track(Outcome):
         """When each configuration is reached (T,), or (T, *batch) where dt differs [s]; `q0` is at 0."""
         steps = jnp.arange(1, self.q.shape[0] + 1, dtype=self.dt.dtype)
         return steps.reshape(-1, *(1,) * self.dt.ndim) * self.dt
+
+    @property
+    def peak_speed(self) -> jax.Array:
+        """The largest share of a speed limit at any time (*batch,)."""
+        return jnp.max(self.speed_share, axis=0, initial=0)
+
+    @property
+    def peak_acceleration(self) -> jax.Array:
+        """The largest share of an acceleration limit at any time (*batch,)."""
+        return jnp.max(self.acceleration_share, axis=0, initial=0)
 
     def resample(self, dt: float) -> "Track":
         """The motion at another rate, for a robot's controller; it keeps all limits on joints that the steps keep.
@@ -83,11 +93,19 @@ class Track(Outcome):
         if own.size != 1 or new.ndim:
             raise JaxikError("resample goes from one dt to another: the elements of the batch have several")
         found = resampled(self.topology, self.q, self.velocity, float(own[0]), float(new))
+        # Velocities go linearly from step to step, and so do bounds of their shares.
+        speeds = self.speed_share[found.before], self.speed_share[found.after]
+        share = found.share.reshape(-1, *(1,) * (self.status.ndim - 1))
+        changes = (found.before != found.after).reshape(share.shape)
         return dataclasses.replace(
             self,
-            **{name: getattr(found, name) for name in ("q", "velocity", "acceleration")},
+            q=found.q,
+            velocity=found.velocity,
+            acceleration=found.acceleration,
             status=self.status[found.step],
             derivative_status=self.derivative_status[found.step],
+            speed_share=(1 - share) * speeds[0] + share * speeds[1],
+            acceleration_share=jnp.where(changes, self.acceleration_share[found.after], 0),
             dt=jnp.full_like(self.dt, float(new)),
             residuals={},
             residual_units=(),
@@ -117,7 +135,7 @@ class Track(Outcome):
 
 def _described(track: Track) -> str:
     name, status = track.topology.name, track.status
-    arrays = (track.q, status, track.residuals, track.peak_speed, track.peak_acceleration, track.dt)
+    arrays = (track.q, status, track.residuals, track.speed_share, track.acceleration_share, track.dt)
     if not text.known(jax.tree.leaves(arrays)):
         return f"Track({name}, traced, {np.shape(status)})"
     status, dt = np.asarray(status), np.asarray(track.dt)

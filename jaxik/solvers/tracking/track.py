@@ -24,7 +24,16 @@ from jaxik.solvers.tracking.options import TrackOptions
 from jaxik.solvers.tracking.targets import Values, duration_of, ranks_of, values_of
 
 Function = Callable[[jax.Array, jax.Array, jax.Array], Any]
-_KEPT = ("q", "velocity", "acceleration", "status", "residuals", "derivative_status")
+_KEPT = (
+    "q",
+    "velocity",
+    "acceleration",
+    "status",
+    "residuals",
+    "speed_share",
+    "acceleration_share",
+    "derivative_status",
+)
 
 
 def track(
@@ -180,8 +189,7 @@ def _tracked(
         k, now = at
         now = now if of_time is None else of_time((k + 1) * dt, before.q, before.velocity)
         state = advanced(width, problem, before, dt, now, options)
-        shares = state.speed_share, state.acceleration_share
-        return state.carried(), ({name: getattr(state, name) for name in _KEPT}, shares)
+        return state.carried(), {name: getattr(state, name) for name in _KEPT}
 
     if of_time is not None:
         first = of_time(0 * dt, q, velocity)
@@ -189,11 +197,9 @@ def _tracked(
         first = jax.tree.map(lambda x: x[0] if steps else jnp.zeros(x.shape[1:], x.dtype), values)
     with jax.default_matmul_precision("highest"):
         start = started(problem, q, velocity, first)
-        _, (kept, shares) = lax.scan(body, start, (jnp.arange(steps, dtype=q.dtype), values))
-    peaks = (jnp.max(share, axis=0, initial=0) for share in shares)
+        _, kept = lax.scan(body, start, (jnp.arange(steps, dtype=q.dtype), values))
     return Track(
         **kept,
-        **dict(zip(("peak_speed", "peak_acceleration"), peaks, strict=True)),
         dt=dt,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks | constraints_of(problem, couplings=True), kept["residuals"]),
