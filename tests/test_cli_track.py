@@ -44,7 +44,7 @@ class Scene(NamedTuple):
 SCENES = {
     "panda_circle": Scene(4e-4, 1e-5, 0.3, Status.CONVERGED),
     "panda_out_of_reach": Scene(0.08, 1e-4, 1.0, Status.CONVERGED),
-    "pendulum_stuck": Scene(1.3, 0.9, 4.2, Status.STALLED),
+    "pendulum_stuck": Scene(1.3, 0.9, 1.0, Status.STALLED),
 }
 
 

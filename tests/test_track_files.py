@@ -118,7 +118,7 @@ def test_csv_of_no_single_element_is_refused(element: Any, said: str, tmp_path: 
 
 def test_its_text_says_how_it_went() -> None:
     said = repr(moved())
-    assert "50 steps of 0.02 s, batch (2,)" in said and "peaks: speed 1, acceleration" in said
+    assert "50 steps of 0.02 s, batch (2,)" in said and "peaks: speed 1, acceleration 1.0" in said
     assert "residuals (median, 90 %, max, at the end): rest" in said
 
 
