@@ -30,12 +30,17 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
     def steps(target: Any, q: jax.Array) -> jax.Array:
         return jax.lax.scan(lambda q, _: (jaxik.step(problem(target), q, 0.01).q, None), q, None, length=10)[0]
 
+    def track(target: Any, q: jax.Array) -> jaxik.Track:
+        path = jax.tree.map(lambda x: jnp.stack([x] * 10), target)
+        return jaxik.track(problem(target), q, 0.01, {"tip": path})
+
     return {
         "panda solve": (lambda target: jaxik.solve(problem(target)), (target,)),
         "panda search": (lambda target: jaxik.search(problem(target), jax.random.key(0)), (target,)),
         "panda gradient of solve": (gradient, (target.wxyz_xyz,)),
         "panda step": (lambda target, q: jaxik.step(problem(target), q, 0.01), (target, q)),
         "panda scan of step": (steps, (target, q)),
+        "panda track": (track, (target, q)),
         "humanoid search": _humanoid(),
     }
 

@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from jaxik.qp_solver.qp import qp
     from jaxik.results.npz import load, save
     from jaxik.results.plot import plot_trace
+    from jaxik.results.plot_track import plot_track
     from jaxik.results.solution import Solution
     from jaxik.results.trace import Trace
+    from jaxik.results.track import Track
     from jaxik.robot.loading.catalog import bundled_robots
     from jaxik.robot.loading.load import load_robot
     from jaxik.robot.robot import Robot
@@ -42,6 +44,10 @@ if TYPE_CHECKING:
     from jaxik.solvers.differential.step import StepResult, linearize, step
     from jaxik.solvers.nonlinear.solve import SolveOptions, solve
     from jaxik.solvers.search.search import SearchOptions, search
+    from jaxik.solvers.tracking.interpolate import interpolate
+    from jaxik.solvers.tracking.loop import TrackState
+    from jaxik.solvers.tracking.options import TrackOptions
+    from jaxik.solvers.tracking.track import track, track_start, track_step
     from jaxik.tasks.axis_align import AxisAlignTask
     from jaxik.tasks.base import Task
     from jaxik.tasks.clearance import ClearanceTask
@@ -116,6 +122,9 @@ __all__ = [
     "StepResult",
     "Task",
     "Trace",
+    "Track",
+    "TrackOptions",
+    "TrackState",
     "UnknownNameError",
     "VelocityLimit",
     "VelocityTask",
@@ -123,11 +132,13 @@ __all__ = [
     "bundled_robots",
     "enable_compilation_cache",
     "film",
+    "interpolate",
     "leaf",
     "linearize",
     "load",
     "load_robot",
     "plot_trace",
+    "plot_track",
     "pytree",
     "qp",
     "render",
@@ -136,6 +147,9 @@ __all__ = [
     "solve",
     "static",
     "step",
+    "track",
+    "track_start",
+    "track_step",
     "use_all_cores",
     "view",
 ]
@@ -165,8 +179,10 @@ _NAMES = {  # by module
     "jaxik.qp_solver.qp": "qp",
     "jaxik.results.npz": "load save",
     "jaxik.results.plot": "plot_trace",
+    "jaxik.results.plot_track": "plot_track",
     "jaxik.results.solution": "Solution",
     "jaxik.results.trace": "Trace",
+    "jaxik.results.track": "Track",
     "jaxik.robot.loading.catalog": "bundled_robots",
     "jaxik.robot.loading.load": "load_robot",
     "jaxik.robot.robot": "Robot",
@@ -174,6 +190,10 @@ _NAMES = {  # by module
     "jaxik.solvers.differential.step": "StepResult linearize step",
     "jaxik.solvers.nonlinear.solve": "SolveOptions solve",
     "jaxik.solvers.search.search": "SearchOptions search",
+    "jaxik.solvers.tracking.interpolate": "interpolate",
+    "jaxik.solvers.tracking.loop": "TrackState",
+    "jaxik.solvers.tracking.options": "TrackOptions",
+    "jaxik.solvers.tracking.track": "track track_start track_step",
     "jaxik.tasks.axis_align": "AxisAlignTask",
     "jaxik.tasks.base": "Task",
     "jaxik.tasks.clearance": "ClearanceTask",

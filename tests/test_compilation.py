@@ -14,6 +14,7 @@ CEILINGS = {
     "panda gradient of solve": 1140,
     "panda step": 297,
     "panda scan of step": 240,
+    "panda track": 430,
     "humanoid search": 1385,
 }
 

@@ -17,7 +17,8 @@ GROUND = frozenset({"core", "numerics"})
 MOVING = GROUND | {"kinematics", "robot", "collision"}
 BELOW_PROBLEM = MOVING | {"tasks", "limits"}
 BELOW_SOLVERS = BELOW_PROBLEM | {"batching", "qp_solver", "results", "problem"}
-EVERYTHING = BELOW_SOLVERS | {"robot.loading", "solvers", "solvers.differential", "solvers.nonlinear", "solvers.search"}
+VERBS = {"solvers.differential", "solvers.nonlinear", "solvers.search", "solvers.tracking"}
+EVERYTHING = BELOW_SOLVERS | VERBS | {"robot.loading", "solvers"}
 ALLOWED = {
     "core": NOTHING,
     "numerics": NOTHING,

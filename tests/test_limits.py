@@ -149,13 +149,13 @@ def test_a_joint_is_slow_enough_to_stop_before_its_limit() -> None:
     robot, limit = planar(), AccelerationLimit(4.0)
     kin = robot.kinematics(jnp.array([0.3 - 0.02, 2.6]))
     _, upper = limit.bounds(robot, kin, Motion(DT, np.array([0.39, 0.03])))
-    # From sqrt(2 * 4 * 0.02) = 0.4 m/s; and one that is outside must not move on, but it may come to rest.
-    np.testing.assert_allclose(upper, [0.4 * DT, 0.0], atol=1e-15)
+    # Five steps, the last of 0.8 mm and each other of 1.6 mm more. One outside must not move on, but may come to rest.
+    np.testing.assert_allclose(upper, [0.02 / 5 + 2 * 0.0016, 0.0], atol=1e-15)
     _, upper = limit.bounds(robot, kin, Motion(DT, np.array([1.0, 1.0])))
     # Too fast to do so: it brakes as hard as it may.
     np.testing.assert_allclose(upper, [(1.0 - 4.0 * DT) * DT] * 2, atol=1e-15)
     kin = robot.kinematics(jnp.array([-0.28, -2.6]))
-    for previous, want in (([-0.39, -0.03], [-0.4 * DT, 0.0]), ([-1.0, -1.0], [(4.0 * DT - 1.0) * DT] * 2)):
+    for previous, want in (([-0.39, -0.03], [-0.0072, 0.0]), ([-1.0, -1.0], [(4.0 * DT - 1.0) * DT] * 2)):
         lower, _ = limit.bounds(robot, kin, Motion(DT, np.array(previous)))
         np.testing.assert_allclose(lower, want, atol=1e-15)
 

@@ -74,6 +74,7 @@ print(jax.jit(lambda x: jaxik.qp(x[None, None], x[None]).x)(2.0))
         ["--help"],
         ["--version"],
         ["solve", "--help"],
+        ["track", "--help"],
         ["render", "--help"],
         ["info", "--help"],
         ["doctor", "--help"],

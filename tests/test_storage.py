@@ -294,7 +294,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a wrong byte": (flipped, "cannot be read as an .npz file"),
     "pickled objects": (changed(body_mass=np.array([{}])), "cannot be read as an .npz file*allow_pickle=False"),
     "another's": (lambda path: np.savez(path, a=np.ones(2), b=np.ones(2)), "was not written by jaxik*holds a, b;"),
-    "another kind": (changed(format="jaxik tree"), "is a 'jaxik tree', not a 'jaxik solution' or a 'jaxik robot'"),
+    "another kind": (changed(format="jaxik tree"), "is a 'jaxik tree', not a 'jaxik solution' or a 'jaxik track'"),
     "a later version": (changed(format_version=2), "its format_version is 2*reads 1*the jaxik that wrote it"),
     "no version": (changed(format_version=None), "its format_version is missing"),
     "no leaf": (changed(body_mass=None), "has no 'body_mass', which every jaxik robot*write it again with jaxik.save"),
@@ -356,7 +356,7 @@ CANNOT: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another ending": (lambda path: jaxik.save(path.with_suffix(".txt"), planar()), "is an .npz file, not .txt"),
     "a folder's name": (lambda path: (path.mkdir(), jaxik.save(path, planar())), "is a folder"),
     "no such folder": (lambda path: jaxik.save(path / "a.npz", planar()), "No such file or directory"),
-    "something else": (lambda path: jaxik.save(path, {"q": 1}), "a jaxik.Solution or a jaxik.Robot, not dict"),  # type: ignore[arg-type]
+    "something else": (lambda path: jaxik.save(path, {"q": 1}), "a jaxik.Track or a jaxik.Robot, not dict"),  # type: ignore[arg-type]
     "tracers": (in_jit, "is being traced: return it from jit first"),
     "half precision": (
         lambda path: jaxik.save(path, dataclasses.replace(planar(), body_mass=jnp.ones(3, jnp.bfloat16))),

@@ -1,4 +1,4 @@
-"""The command line: `jaxik solve`, `jaxik render`, `jaxik view`, `jaxik info`, `jaxik robots`, `jaxik doctor`."""
+"""The command line: `jaxik solve`, `track`, `render`, `view`, `info`, `robots` and `doctor`."""
 
 import argparse
 import logging
@@ -59,6 +59,8 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
     """The function of a command, imported here: --help and `robots` need neither JAX nor MuJoCo."""
     if name == "solve":
         from jaxik.cli.solving import run_solve as run
+    elif name == "track":
+        from jaxik.cli.tracking import run_track as run
     elif name == "render":
         from jaxik.cli.rendering import run_render as run
     elif name == "info":

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxik.cli.config_help import CONFIG_HELP
+from jaxik.cli.config_help import CONFIG_HELP, TRACK_HELP
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.version import __version__
 
@@ -47,6 +47,7 @@ def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argumen
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     return parser, {
         "solve": _solve(commands),
+        "track": _track(commands),
         "render": _render(commands),
         "view": _view(commands),
         "info": _info(commands),
@@ -80,6 +81,28 @@ def _solve(commands: Any) -> argparse.ArgumentParser:
     add("-o", "--output", metavar="FILE", type=Path, help="write the solutions to an .npz file")
     add("--force", action="store_true", help="replace the files to write where they exist")
     add("--trace", metavar="FILE", type=Path, help="draw every element's steps into a .png, .svg or .pdf file")
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    printed.add_argument("--json", action="store_true", help="print the summary as JSON, in SI units")
+    return parser
+
+
+def _track(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "track",
+        help="follow the paths of a YAML file over time",
+        description="Follow the targets of a YAML file over time, one step of differential IK after the other.",
+        epilog=TRACK_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("config", metavar="CONFIG", type=Path, help="YAML file: robot, tasks, limits, track; described below")
+    add("--dtype", choices=("float32", "float64"), help="precision of everything that is computed")
+    add("-o", "--output", metavar="FILE", type=Path, help="write the motion to an .npz file")
+    add("--csv", metavar="FILE", type=Path, help="write it as a table, a line a step")
+    add("--plot", metavar="FILE", type=Path, help="draw joints, speeds and errors into a .png, .svg or .pdf file")
+    add("--force", action="store_true", help="replace the files to write where they exist")
     printed = parser.add_mutually_exclusive_group()
     printed.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     printed.add_argument("--json", action="store_true", help="print the summary as JSON, in SI units")

@@ -1,4 +1,4 @@
-"""What can stand in a configuration of `jaxik solve`, as an example that is one itself."""
+"""What can stand in configurations of `jaxik solve` and `jaxik track`, as examples that are ones themselves."""
 
 CONFIG_HELP = """\
 a configuration (paths in it are relative to its folder):
@@ -63,4 +63,28 @@ a configuration (paths in it are relative to its folder):
   seed: 0                         # of everything that is sampled
   dtype: float32                  # or float64
   output: solutions.npz
+"""
+
+TRACK_HELP = """\
+a configuration has the sections of jaxik solve, but for search and options, and track:
+
+  robot: panda
+  tasks:
+    tip: {frame: tcp, target: {from: home}, gain: 1}       # where a shape starts; one target each. gain: the share of
+                                                           # an error that a step corrects; lm_damping as of FrameTask
+    rest: {type: posture, target: home, cost: 0.001}
+  limits:
+    velocity: true                # the robot's own; or a number, or {JOINT: number} [rad/s or m/s]
+    acceleration: 10              # a number, or {JOINT: number} [rad/s^2 or m/s^2]; the others as of jaxik solve
+  start: home
+  track:
+    dt: 0.01                      # duration of a step [s]
+    duration: 5                   # of all [s]
+    paths:                        # by task; the others stay where they are
+      tip: {shape: circle, radius: 0.1, normal: [0, 0, 1], toward: [1, 0, 0], laps: 2, ramp: 0.5}
+      # lemniscate: the same; toward points along its length. ramp: how long it speeds up, and slows down [s]
+      #    {shape: line, to: [0.2, 0, 0], laps: 1}         # there and back in a lap; half a lap by default
+      #    {waypoints: [{from: home, offset: [0, 0.1, 0]}, ...], times: [1, ...]}    # targets, from the task's own on
+    damping: 1e-6
+    feed_forward: 1               # 0: gains apply to the motion of targets as well, which lags
 """

@@ -122,6 +122,20 @@ def joint_costs(section: Section, key: str, source: Source) -> Any:
     return costs
 
 
+def by_joint(section: Section, key: str, source: Source) -> Any:
+    """Read a number for all joints but free ones, or {joint: number}, in the units of their rates."""
+    if not isinstance(section.get(key), Mapping):
+        factors = rate_factors(source.robot, source.units)
+        turning = np.delete(factors, free_rates(source.robot.topology))
+        return of_one_unit(section.number(key), turning, section.at(key))
+    given = section.section(key)
+    factors, found = rate_factors(source.robot, source.units), {}
+    for name in given.values:
+        joint = named_joint(source.robot, name, given.place)
+        found[name] = given.number(name) * factors[joint.v_index]
+    return found
+
+
 def joints(section: Section, key: str, source: Source) -> tuple[str, ...]:
     names = section.get(key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):

@@ -1,5 +1,7 @@
 """Read what restricts a solution: limits, constraints and fixed joints."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from jaxik.cli import fields
@@ -10,15 +12,21 @@ from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.tasks import read_tasks
 from jaxik.cli.world import keeps_apart, read_collision
 from jaxik.kinematics.topology import JointType
+from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.position import PositionLimit
+from jaxik.limits.velocity import VelocityLimit
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
 
-def read_limits(root: Section, source: Source) -> tuple[Limit, ...] | None:
-    """Read the limits under the key `limits`; without it None, the robot's own; `[]` gives none."""
+def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple[Limit, ...] | None:
+    """Read the limits under the key `limits`; without it None, the robot's own; `[]` gives none.
+
+    Args:
+      of_motion: whether it may limit velocities and accelerations as well.
+    """
     if "world" in root and not keeps_apart(root):
         root.at("world").fail("holds obstacles that nothing keeps away from: add limits: {collision: true}")
     if "limits" not in root:
@@ -26,14 +34,32 @@ def read_limits(root: Section, source: Source) -> tuple[Limit, ...] | None:
     if root.get("limits") == []:
         return ()
     section = root.section("limits")
-    section.allow("margin", "half_spaces", "collision")
+    section.allow("margin", "half_spaces", "collision", *(MOTION if of_motion else ()))
     margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
     with section.at("margin").blamed():
         joints = ConfigurationLimit(margin=margin)
     others: tuple[Limit, ...] = _half_spaces(section, source) if "half_spaces" in section else ()
     if keeps_apart(root):
         others = *others, read_collision(section, root, source)
-    return (joints, *others)
+    return (joints, *others, *(MOTION[key](section, key, source) for key in section.values if key in MOTION))
+
+
+def _velocity(section: Section, key: str, source: Source) -> VelocityLimit:
+    with section.at(key).blamed():
+        limit = VelocityLimit(None if section.get(key) is True else fields.by_joint(section, key, source))
+        limit.check(source.robot)
+    return limit
+
+
+def _acceleration(section: Section, key: str, source: Source) -> AccelerationLimit:
+    with section.at(key).blamed():
+        limit = AccelerationLimit(fields.by_joint(section, key, source))
+        limit.check(source.robot)
+    return limit
+
+
+# Limits of a motion by their keys.
+MOTION: dict[str, Callable[[Section, str, Source], Limit]] = {"velocity": _velocity, "acceleration": _acceleration}
 
 
 def _margin(section: Section, robot: Robot, units: Units) -> float:

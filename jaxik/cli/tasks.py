@@ -89,24 +89,30 @@ TYPES = {
         },
     ),
 }
+# What differential IK reads of every task.
+MOTION: dict[str, Read] = {"gain": fields.number, "lm_damping": fields.number}
 VELOCITY_TYPES = ("damping", "joint_velocity", "low_acceleration", "kinetic_energy")
 
 
-def read_tasks(section: Section, source: Source) -> dict[str, Task]:
-    """Read the tasks of a section, by name; several targets have a leading axis."""
+def read_tasks(section: Section, source: Source, of_motion: bool = False) -> dict[str, Task]:
+    """Read the tasks of a section, by name; several targets have a leading axis.
+
+    Args:
+      of_motion: whether they may say how differential IK serves them.
+    """
     if not section.values:
         section.place.fail("is empty; a problem needs at least one task")
     tasks = {}
     for name in section.values:
         if not name or "/" in name:
             section.place.fail(f"names are not empty and without '/', which parts names in the output: {name!r}")
-        tasks[name] = _read_task(section.section(name), source)
+        tasks[name] = _read_task(section.section(name), source, MOTION if of_motion else {})
     return tasks
 
 
-def _read_task(section: Section, source: Source) -> Task:
+def _read_task(section: Section, source: Source, more: dict[str, Read]) -> Task:
     kind = _type(section)
-    readers: dict[str, Read] = {"priority": fields.whole} | kind.fields
+    readers: dict[str, Read] = {"priority": fields.whole} | kind.fields | more
     kinds = [fields.kind_key(key) for key, read in readers.items() if read is fields.frame]
     section.allow("type", *readers, *kinds, *([kind.target.key] if kind.target else []))
     needed = {field.name for field in dataclasses.fields(kind.task) if field.default is dataclasses.MISSING}

@@ -6,7 +6,10 @@ the joint stands still: it is stopped harder than its acceleration limit rather 
 outside its limits comes back at the speed that it is allowed, where mink and pink find no solution.
 """
 
+import dataclasses
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +17,9 @@ import jax.numpy as jnp
 from jaxik.core.pytree import cast
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
+from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
+from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.robot.robot import Robot
 
 
@@ -27,7 +32,9 @@ def merged_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion
     """
     dtype = kin.q.dtype
     robot, motion = robot.astype(dtype), cast(motion, dtype)
-    boxes = [box for limit in limits if (box := cast(limit, dtype).bounds(robot, kin, motion)) is not None]
+    limits = [cast(limit, dtype) for limit in limits]
+    asked = [(limit, _context(limit, limits, robot)) for limit in limits]
+    boxes = [box for limit, (own, *more) in asked if (box := limit.bounds(own, kin, motion, *more)) is not None]
     lower, upper = jnp.full(robot.nv, -jnp.inf, dtype), jnp.full(robot.nv, jnp.inf, dtype)
     for low, high in boxes:
         lower, upper = jnp.maximum(lower, low), jnp.minimum(upper, high)
@@ -49,7 +56,10 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
     robot, motion = robot.astype(dtype), cast(motion, dtype)
     limits = [cast(limit, dtype) for limit in limits]
     with jax.default_matmul_precision("highest"):
-        parts = [part for limit in limits if (part := limit.inequalities(robot, kin, motion)) is not None]
+        asked = [(limit, _context(limit, limits, robot)) for limit in limits]
+        parts = [
+            part for limit, (own, *more) in asked if (part := limit.inequalities(own, kin, motion, *more)) is not None
+        ]
         if not parts:
             return None
         matrix, most = (jnp.concatenate(x) for x in zip(*parts, strict=True))
@@ -62,6 +72,23 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
         minima = minima + lowest(jnp.where(free, left, matrix), *box)
         none = jnp.isinf(most) & (most > 0)
         return jnp.where(none[:, None], 0, matrix), jnp.where(none, 1, jnp.where(minima > most, minima, most))
+
+
+def tightened(limits: Sequence[Limit], robot: Robot) -> Robot:
+    """The robot with the joint limits that all limits keep."""
+    # Without those that leave the limits alone: of two that are equal, a derivative would be half of each.
+    each = [r for limit in limits if (r := limit.tightened(robot)) is not robot] or [robot]
+    upper = functools.reduce(jnp.minimum, (r.limit_upper for r in each))
+    lower = functools.reduce(jnp.maximum, (r.limit_lower for r in each))
+    return dataclasses.replace(robot, limit_lower=jnp.where(lower > upper, upper, lower), limit_upper=upper)
+
+
+def _context(limit: Limit, limits: Sequence[Limit], robot: Robot) -> tuple[Any, ...]:
+    """The robot that a limit looks at; for one of accelerations that which all keep, and the share of the way to it."""
+    if not isinstance(limit, AccelerationLimit):
+        return (robot,)
+    gains = [other.gain for other in limits if isinstance(other, ConfigurationLimit)]
+    return tightened(limits, robot), functools.reduce(jnp.minimum, gains, 1.0)
 
 
 def looking_at_distances(limits: Sequence[Limit]) -> tuple[Limit, ...]:

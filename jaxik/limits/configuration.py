@@ -68,15 +68,20 @@ class ConfigurationLimit(Limit):
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows | None:
         """A row for each ball joint, zero where it has not turned, with h infinite where it has no limit."""
-        topology = robot.topology
-        balls = list(topology.ball_joints)
+        balls = list(robot.topology.ball_joints)
         if not balls:
             return None
-        entries = [i for j in balls for i in topology.joints[j].q_indices]
-        axes, angles = jax.vmap(_axis_angle)(static_gather(kin.q, entries).reshape(-1, 4))
-        starts = [topology.joints[j].v_index for j in balls]
-        matrix = [jnp.pad(axis, (at, robot.nv - at - 3)) for axis, at in zip(axes, starts, strict=True)]
-        return jnp.stack(matrix), times(self.gain, static_gather(self.tightened(robot).limit_upper, balls) - angles)
+        matrix, angles = ball_rows(robot, kin.q, balls)
+        return matrix, times(self.gain, static_gather(self.tightened(robot).limit_upper, balls) - angles)
+
+
+def ball_rows(robot: Robot, q: jax.Array, balls: list[int]) -> tuple[jax.Array, jax.Array]:
+    """Of ball joints, axes (k, nv) in the tangent, zero where one has not turned, and total angles (k,) about them."""
+    joints = [robot.topology.joints[j] for j in balls]
+    entries = [i for joint in joints for i in joint.q_indices]
+    axes, angles = jax.vmap(_axis_angle)(static_gather(q, entries).reshape(-1, 4))
+    starts = [joint.v_index for joint in joints]
+    return jnp.stack([jnp.pad(x, (at, robot.nv - at - 3)) for x, at in zip(axes, starts, strict=True)]), angles
 
 
 def _axis_angle(quaternion: jax.Array) -> tuple[jax.Array, jax.Array]:

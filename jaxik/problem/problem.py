@@ -1,8 +1,6 @@
 """The problem: a robot, tasks, limits and constraints; stacked and weighted once."""
 
 import copy
-import dataclasses
-import functools
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -17,6 +15,7 @@ from jaxik.core.pytree import cast, leaf, pytree, set_fields
 from jaxik.kinematics.link_constants import Segments, segments
 from jaxik.kinematics.schedule import plan
 from jaxik.limits.base import Limit
+from jaxik.limits.combine import tightened
 from jaxik.limits.configuration import ConfigurationLimit, unlimited
 from jaxik.problem.closures import traced_closure
 from jaxik.robot.robot import Robot
@@ -142,12 +141,7 @@ def effective_joint_limits(problem: Problem) -> Robot:
     """The robot with the joint limits that all of the problem's limits keep: none without a `ConfigurationLimit`."""
     limits = limits_of(problem)
     kept = any(isinstance(limit, ConfigurationLimit) for limit in limits)
-    robot = problem.robot if kept else unlimited(problem.robot)
-    # Without those that leave the limits alone: of two that are equal, a derivative would be half of each.
-    each = [r for limit in limits if (r := limit.tightened(robot)) is not robot] or [robot]
-    upper = functools.reduce(jnp.minimum, (r.limit_upper for r in each))
-    lower = functools.reduce(jnp.maximum, (r.limit_lower for r in each))
-    return dataclasses.replace(robot, limit_lower=jnp.where(lower > upper, upper, lower), limit_upper=upper)
+    return tightened(limits, problem.robot if kept else unlimited(problem.robot))
 
 
 def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:

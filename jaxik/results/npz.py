@@ -1,4 +1,4 @@
-"""Solutions and robots in files: `.npz`, read back by `jaxik.load` and by anyone's `numpy.load(path)`.
+"""Solutions, tracks and robots in files: `.npz`, read back by `jaxik.load` and by anyone's `numpy.load(path)`.
 
 A solution, with batch axes as `solve` returned them, in SI units:
 
@@ -24,9 +24,11 @@ From `save` with the problem that was solved, and from `jaxik solve`:
 
 A robot: every leaf of `Robot` by its name, with its batch axes, and `body_names`.
 
-In both: `format` "jaxik solution" or "jaxik robot", `format_version`, `jaxik_version`, `robot` (its name),
-`joint_names` (njoint,), `q_joint`, `q_unit`, `units` (JSON: array to unit), `topology` (JSON: what of the robot is
-static).
+A track: see `jaxik.results.track_files`.
+
+In all: `format` "jaxik solution", "jaxik track" or "jaxik robot", `format_version`, `jaxik_version`, `robot` (its
+name), `joint_names` (njoint,), `q_joint`, `q_unit`, `units` (JSON: array to unit), `topology` (JSON: what of the robot
+is static).
 """
 
 import dataclasses
@@ -46,8 +48,10 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
 from jaxik.core.trees import nested, parts
 from jaxik.core.version import __version__
+from jaxik.results import track_files
 from jaxik.results.solution import Solution
 from jaxik.results.trace import Trace
+from jaxik.results.track import Track
 from jaxik.robot.loading import npz as robot_npz
 from jaxik.robot.robot import Robot
 
@@ -62,18 +66,18 @@ _UNITS = {"q": "see q_unit", "stationarity": "rad or m"}
 
 def save(
     path: str | os.PathLike[str],
-    thing: Solution | Robot,
+    thing: Solution | Track | Robot,
     *,
     problem: Any = None,
     arrays: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a solution or a robot to an `.npz` file, with names and units; `jaxik.load` reads it back.
+    """Write a solution, a track or a robot to an `.npz` file, with names and units; `jaxik.load` reads it back.
 
     Nothing is pickled, batch axes and dtypes stay. A file that is there is replaced when the new one is complete.
 
     Args:
       path: of the file, ending in ".npz", which is added where there is no ending.
-      thing: a `Solution` or a `Robot`.
+      thing: a `Solution`, a `Track` or a `Robot`.
       problem: of a solution, the `Problem` that was solved: its targets are written as well, one for each element, so
         that the file holds pairs of pose and configuration. `load` passes over them; `numpy.load` reads them.
       arrays: name to an array of your own, written beside a solution as it is.
@@ -82,35 +86,40 @@ def save(
       JaxikError: if it cannot be written; under `jit`; for residuals of a task of your own that are no array or dict
         of arrays.
     """
-    if not isinstance(thing, Solution | Robot):
-        raise JaxikError(f"save writes a jaxik.Solution or a jaxik.Robot, not {type(thing).__name__}")
-    if isinstance(thing, Robot) and not (problem is None and arrays is None):
-        raise JaxikError("problem and arrays are written beside a solution, not beside a robot")
+    if not isinstance(thing, Solution | Track | Robot):
+        raise JaxikError(f"save writes a jaxik.Solution, a jaxik.Track or a jaxik.Robot, not {type(thing).__name__}")
+    if not isinstance(thing, Solution) and not (problem is None and arrays is None):
+        raise JaxikError(
+            f"problem and arrays are written beside a solution, not beside a {type(thing).__name__.lower()}"
+        )
     targets = {} if problem is None else _targets_of_problem(problem, thing)
     with archive.replacing(Path(path).expanduser()) as file:
         if isinstance(thing, Solution):
             write_solution(file, thing, arrays, targets=targets)
+        elif isinstance(thing, Track):
+            track_files.write_track(file, thing)
         else:
             units = {name: leaf.unit for name, leaf in (robot_npz.LEAVES | robot_npz.SHAPE_LEAVES).items()}
             archive.write(file, robot_npz.FORMAT, __version__, robot_npz.robot_arrays(thing), units)
 
 
-def load(path: str | os.PathLike[str]) -> Solution | Robot:
-    """Read what `jaxik.save` or `jaxik solve` wrote.
+def load(path: str | os.PathLike[str]) -> Solution | Track | Robot:
+    """Read what `jaxik.save`, `jaxik solve` or `jaxik track` wrote.
 
     Args:
       path: of the file.
 
     Returns:
-      The solution or robot, with the dtype that it was saved with; where that is float64 and `jax_enable_x64` is off,
-      float32 and a `JaxikWarning`: a robot's limits are rounded inward, a solution's q to the nearest. Robots with the
-      same names and joints share one topology, so what was compiled for one serves the other.
+      The solution, track or robot, with the dtype that it was saved with; where that is float64 and `jax_enable_x64` is
+      off, float32 and a `JaxikWarning`: a robot's limits are rounded inward, any other q to the nearest. Robots with
+      the same names and joints share one topology, so what was compiled for one serves the other.
 
     Raises:
       LoadError: no such file, a damaged one, another's, or of another version; names what was found.
     """
-    found = archive.read(Path(path), (FORMAT, robot_npz.FORMAT))
-    return robot_npz.robot_of(found) if found.kind == robot_npz.FORMAT else _solution_of(found)
+    found = archive.read(Path(path), (FORMAT, track_files.FORMAT, robot_npz.FORMAT))
+    read = {FORMAT: _solution_of, track_files.FORMAT: track_files.track_of, robot_npz.FORMAT: robot_npz.robot_of}
+    return read[found.kind](found)
 
 
 def _targets_of_problem(problem: Any, solution: Any) -> dict[str, tuple[Any, str]]:

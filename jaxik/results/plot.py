@@ -51,7 +51,7 @@ def plot_trace(solution: Solution, path: str | os.PathLike[str] | None = None, *
       JaxikError: without a trace, under `jit`, for elements that there are not, for a file that cannot be written, and
         where matplotlib is missing.
     """
-    figure = _figure()
+    figure = new_figure()
     if path is not None:
         check_file(path)
     trace, status, every = _chosen(solution, elements)
@@ -74,27 +74,31 @@ def plot_trace(solution: Solution, path: str | os.PathLike[str] | None = None, *
     axes[0].set_title(f"{solution.topology.name}: {shown}", loc="left", fontsize="medium")
     _legend(axes[0], status, phases)
     if path is not None:
-        try:
-            figure.savefig(Path(path).expanduser(), dpi=150)
-        except OSError as error:
-            raise JaxikError(f"plot {os.fspath(path)}: {error.strerror}") from None
+        save_figure(figure, path)
     return figure
+
+
+def save_figure(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    try:
+        figure.savefig(Path(path).expanduser(), dpi=150)
+    except OSError as error:
+        raise JaxikError(f"plot {os.fspath(path)}: {error.strerror}") from None
 
 
 def check_file(path: str | os.PathLike[str]) -> None:
     """Raise a `JaxikError` unless a plot can be written there, before anyone waits for a solve."""
-    file, formats = Path(path).expanduser(), _figure().canvas.get_supported_filetypes()
+    file, formats = Path(path).expanduser(), new_figure().canvas.get_supported_filetypes()
     if file.suffix.removeprefix(".").lower() not in formats:
         raise JaxikError(f"plot {file}: ends in .{', .'.join(sorted(formats))}, not {file.suffix or 'in nothing'}")
     if not file.parent.is_dir():
         raise JaxikError(f"plot {file}: there is no folder {file.parent}")
 
 
-def _figure() -> "Figure":
+def new_figure() -> "Figure":
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise JaxikError("plot_trace needs matplotlib, which is not installed: pip install 'jaxik[plot]'") from None
+        raise JaxikError("plots need matplotlib, which is not installed: pip install 'jaxik[plot]'") from None
     # Not through pyplot, which would keep the figure and want a display.
     return Figure(figsize=(8, 7), layout="constrained")
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.core.status import Outcome, Status
-from jaxik.core.trees import parts
 from jaxik.kinematics.topology import Topology
 from jaxik.results import text
 from jaxik.results.trace import Trace
@@ -116,8 +115,4 @@ def _of_one(solution: Solution, status: Status) -> str:
 
 
 def _norms(solution: Solution) -> list[tuple[str, np.ndarray, str]]:
-    """For each part of the residuals its name, its Euclidean norm in every element, and its unit."""
-    units = dict(solution.residual_units)
-    count = np.asarray(solution.status).size
-    rows = {part: np.asarray(x, float).reshape(count, -1) for part, x in parts(solution.residuals).items()}
-    return [(part, np.linalg.norm(x, axis=1), units.get(part, "").removeprefix("1")) for part, x in rows.items()]
+    return text.residual_norms(solution.residuals, solution.residual_units, np.asarray(solution.status).size)

@@ -8,6 +8,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.core.status import DerivativeStatus, Status
+from jaxik.core.trees import parts
 from jaxik.kinematics.topology import Topology
 
 SHARES = {"median": 0.5, "90 %": 0.9, "max": 1.0}
@@ -36,6 +37,13 @@ def quantiles(norms: np.ndarray, shares: Any) -> list[float]:
     """For each share, the number below or at which that share of the elements is; NaN is above all."""
     ordered = np.sort(norms)
     return [float(ordered[max(math.ceil(share * len(ordered)), 1) - 1]) for share in shares]
+
+
+def residual_norms(residuals: Any, units: tuple[tuple[str, str], ...], count: int) -> list[tuple[str, np.ndarray, str]]:
+    """For each part of the residuals of so many elements its name, its Euclidean norm in every one, and its unit."""
+    known_units = dict(units)
+    rows = {part: np.asarray(x, float).reshape(count, -1) for part, x in parts(residuals).items()}
+    return [(part, np.linalg.norm(x, axis=1), known_units.get(part, "").removeprefix("1")) for part, x in rows.items()]
 
 
 def by_joint(topology: Topology, q: np.ndarray) -> str:

@@ -108,9 +108,9 @@ def test_the_verb_itself_does_not_recompile() -> None:
 
 
 def traces() -> int:
-    from jaxik.solvers.differential.step import _stepped
+    from jaxik.solvers.differential.step import stepped
 
-    return _stepped._cache_size()  # type: ignore[attr-defined]
+    return stepped._cache_size()  # type: ignore[attr-defined]
 
 
 def test_vmap_of_vmap_is_the_batch() -> None:

@@ -48,7 +48,7 @@ def step(
       dt: duration (*batch,) [s].
       damping: (*batch,), on every degree of freedom.
       previous_velocity: of the step before (*batch, nv) [rad/s, m/s], for acceleration limits and tasks; None: at rest.
-      start: `qp.active` of an earlier result, which saves time and changes nothing else.
+      warm_start: `qp.active` of an earlier result, which saves time and changes nothing else.
       options: `QPOptions` of the quadratic program.
 
     Returns:
@@ -65,7 +65,7 @@ def step(
     given = (problem, q, motion, damping, warm_start, options)
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(_named(given), _named(_ranks(given)))
-    return _stepped(lanes_that_fit(problem.robot.nv**2), *given)
+    return stepped(lanes_that_fit(problem.robot.nv**2), *given)
 
 
 def linearize(
@@ -105,7 +105,7 @@ def _named(given: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _stepped(width: int, *given: Any) -> StepResult:
+def stepped(width: int, *given: Any) -> StepResult:
     given = _cast(*given)
     return run_differentiable(_step_method(width), given, _ranks(given), STEP).result
 

@@ -209,10 +209,10 @@ def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: j
 def met(prepared: Formulation, errors: dict[str, Any], level: Level) -> jax.Array:
     """Whether every task of a level that has a tolerance meets it, given the reported errors."""
     tasks = prepared.problem.tasks
-    return jnp.all(jnp.stack([_met(tasks[n], row_weights(tasks[n], errors[n]), errors[n]) for n in level]))
+    return jnp.all(jnp.stack([within_tolerance(tasks[n], row_weights(tasks[n], errors[n]), errors[n]) for n in level]))
 
 
-def _met(task: Task, weights: Any, error: Any) -> jax.Array:
+def within_tolerance(task: Task, weights: Any, error: Any) -> jax.Array:
     """Whether the norm of each part of the error, over rows that have a weight, is within its tolerance."""
     tolerances = task.tolerances()
     met = jnp.asarray(True)

@@ -1,0 +1,64 @@
+"""A motion at another rate: the quadratic B-spline of its configurations."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.core.errors import JaxikError
+from jaxik.kinematics.manifold import integrate
+from jaxik.kinematics.topology import Topology
+
+# Of a number of steps that is whole but for the rounding of dt, in float32.
+ROUNDING = 1e-6
+
+
+class Resampled(NamedTuple):
+    """A motion of n steps.
+
+    Attributes:
+      q, velocity, acceleration: as of the motion that was sampled.
+      step (n,): the step that each is in.
+      before, after, share (n,): the steps whose velocities it is between, and its share of the way to the later one.
+    """
+
+    q: jax.Array
+    velocity: jax.Array
+    acceleration: jax.Array
+    step: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    share: jax.Array
+
+
+def resampled(topology: Topology, q: jax.Array, velocity: jax.Array, dt: float, new_dt: float) -> Resampled:
+    """Sample the spline of configurations (T, *batch, nq), reached at velocities (T, *batch, nv), every `new_dt`.
+
+    Raises:
+      JaxikError: if that is longer than the motion.
+    """
+    steps = q.shape[0]
+    count = int(np.floor(steps * dt / new_dt * (1 + ROUNDING)))
+    if count < 1:
+        raise JaxikError(f"dt is {new_dt:g} s, longer than the whole motion of {steps * dt:g} s")
+    # Velocities are reached in the middle of their steps; `place` counts steps from the start of the motion.
+    place = np.minimum(np.arange(1, count + 1) * new_dt / dt, steps)
+    knot = np.floor(place + 0.5).astype(int)
+    share = jnp.asarray(place + 0.5 - knot, q.dtype).reshape(-1, *(1,) * (q.ndim - 1))
+    first, second = np.maximum(knot - 1, 0), np.minimum(knot, steps - 1)
+    before, after = velocity[first], velocity[second]
+    moved = jnp.vectorize(lambda q, dq: integrate(topology, q, dq), signature="(q),(v)->(q)")
+    start, end = moved(q[:1], -dt * velocity[:1]), moved(q[-1:], dt * velocity[-1:])
+    # One more configuration at both ends, as if the first and the last step went on.
+    points = jnp.concatenate([moved(start, -dt * velocity[:1]), start, q, end])
+    near = points[knot + 1]
+    along = moved(moved(near, -((1 - share) ** 2) / 2 * dt * before), share**2 / 2 * dt * after)
+    around = jnp.stack([points[knot], near, points[knot + 2]])
+    scalar = np.zeros(topology.nq, bool)
+    scalar[[topology.joints[j].q_index for j in topology.scalar_joints]] = True
+    # Rounding must not take a joint past a limit that its neighbours keep.
+    along = jnp.where(scalar, jnp.clip(along, around.min(axis=0), around.max(axis=0)), along)
+    step = np.clip(np.ceil(place * (1 - ROUNDING)).astype(int) - 1, 0, steps - 1)
+    blended = (1 - share) * before + share * after
+    return Resampled(along, blended, (after - before) / dt, step, first, second, jnp.ravel(share))

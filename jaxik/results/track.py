@@ -1,0 +1,158 @@
+"""What following targets over time gives, for a person and for a program."""
+
+import dataclasses
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.core.status import Outcome, Status
+from jaxik.kinematics.topology import Topology
+from jaxik.results import text
+from jaxik.results.resample import resampled
+from jaxik.results.track_csv import write_csv
+
+
+@pytree
+class Track(Outcome):
+    """A motion of T steps, with time as the first axis and the batch axes of its arguments behind.
+
+    Attributes:
+      q (T, *batch, nq): the configuration at the end of each step, `q[k]` at the time (k + 1) dt after `q0`; inside
+        the joint limits where `q0` is.
+      velocity (T, *batch, nv): [rad/s, m/s], in MuJoCo's tangent: the displacement to `q` by dt, constant for a step.
+      acceleration (T, *batch, nv): the change of velocity from the step before, by dt.
+      status (T, *batch): of `Status`, int32. CONVERGED: the step is the best that limits allow, however far the targets
+        are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
+        limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
+      residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
+      speed_share, acceleration_share (T, *batch): the largest of a joint, as a share of its `VelocityLimit` and
+        `AccelerationLimit`; 0 without such a limit.
+      dt (*batch,): duration of a step [s].
+      derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the
+        call was differentiated; else NOT_COMPUTED.
+      topology: of the robot: names of joints; static.
+      residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
+    """
+
+    q: jax.Array = leaf(1)
+    velocity: jax.Array = leaf(1)
+    acceleration: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    residuals: dict[str, Any] = leaf()
+    speed_share: jax.Array = leaf(0)
+    acceleration_share: jax.Array = leaf(0)
+    dt: jax.Array = leaf(0)
+    derivative_status: jax.Array = leaf(0)
+    topology: Topology = static(kw_only=True)
+    residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
+
+    @property
+    def time(self) -> jax.Array:
+        """When each configuration is reached (T,), or (T, *batch) where dt differs [s]; `q0` is at 0."""
+        steps = jnp.arange(1, self.q.shape[0] + 1, dtype=self.dt.dtype)
+        return steps.reshape(-1, *(1,) * self.dt.ndim) * self.dt
+
+    @property
+    def peak_speed(self) -> jax.Array:
+        """The largest share of a speed limit at any time (*batch,)."""
+        return jnp.max(self.speed_share, axis=0, initial=0)
+
+    @property
+    def peak_acceleration(self) -> jax.Array:
+        """The largest share of an acceleration limit at any time (*batch,)."""
+        return jnp.max(self.acceleration_share, axis=0, initial=0)
+
+    def resample(self, dt: float) -> "Track":
+        """The motion at another rate, for a robot's controller; it keeps all limits on joints that the steps keep.
+
+        It is smooth: a quadratic B-spline, whose velocity goes linearly from that of one step to that of the next. So
+        speeds and accelerations are never above those of the steps, hinges and slides stay between neighbouring
+        configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same. On
+        balls and free joints velocities are exact to second order in the turn of a step.
+
+        Args:
+          dt: the new duration of a step [s], shorter or longer.
+
+        Returns:
+          A `Track` without residuals, whose statuses are those of the steps.
+
+        Raises:
+          JaxikError: for a dt that is not positive or longer than the motion, under `jit`, or where elements of the
+            batch have steps of their own duration.
+        """
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves((self, dt))):
+            raise JaxikError("resample works on the host: return the track from jit first")
+        own, new = np.unique(np.asarray(self.dt, float)), validation.positive("dt", dt)
+        if own.size != 1 or new.ndim:
+            raise JaxikError("resample goes from one dt to another: the elements of the batch have several")
+        found = resampled(self.topology, self.q, self.velocity, float(own[0]), float(new))
+        # Velocities go linearly from step to step, and so do bounds of their shares.
+        speeds = self.speed_share[found.before], self.speed_share[found.after]
+        share = found.share.reshape(-1, *(1,) * (self.status.ndim - 1))
+        changes = (found.before != found.after).reshape(share.shape)
+        return dataclasses.replace(
+            self,
+            q=found.q,
+            velocity=found.velocity,
+            acceleration=found.acceleration,
+            status=self.status[found.step],
+            derivative_status=self.derivative_status[found.step],
+            speed_share=(1 - share) * speeds[0] + share * speeds[1],
+            acceleration_share=jnp.where(changes, self.acceleration_share[found.after], 0),
+            dt=jnp.full_like(self.dt, float(new)),
+            residuals={},
+            residual_units=(),
+        )
+
+    def to_csv(self, path: str | os.PathLike[str], element: Any = ()) -> None:
+        """Write time, coordinates, velocities, accelerations and statuses, a line a step, with names and units on top.
+
+        Args:
+          path: of the file, which is replaced.
+          element: of a batch, the index of the element: `3`, or `(3, 0)`.
+
+        Raises:
+          JaxikError: for a file that cannot be written, an element that there is not, a batch without one, under `jit`.
+        """
+        if any(isinstance(x, Tracer) for x in jax.tree.leaves(self)):
+            raise JaxikError("to_csv works on the host: return the track from jit first")
+        time = self.time if self.dt.ndim else self.time.reshape(-1, *(1,) * (self.status.ndim - 1))
+        time = np.broadcast_to(time, self.status.shape)[..., None]
+        columns = np.concatenate([time, self.q, self.velocity, self.acceleration], axis=-1)
+        write_csv(path, self.topology, columns, np.asarray(self.status), element)
+
+    def __repr__(self) -> str:
+        """How steps ended, peaks relative to limits, and norms of residuals over all steps and at the end."""
+        return _described(self)
+
+
+def _described(track: Track) -> str:
+    name, status = track.topology.name, track.status
+    arrays = (track.q, status, track.residuals, track.speed_share, track.acceleration_share, track.dt)
+    if not text.known(jax.tree.leaves(arrays)):
+        return f"Track({name}, traced, {np.shape(status)})"
+    status, dt = np.asarray(status), np.asarray(track.dt)
+    steps, batch = status.shape[0], status.shape[1:]
+    said = f"{name}, {steps} steps of {dt.flat[0]:g} s" if dt.size and np.ptp(dt) == 0 else f"{name}, {steps} steps"
+    said += f", batch {batch}" if batch else ""
+    if not status.size:
+        return f"Track({said})"
+    norms = text.residual_norms(track.residuals, track.residual_units, status.size)
+    residuals = "; ".join(
+        f"{part} {', '.join(text.number(x) for x in text.quantiles(norm, text.SHARES.values()))}, "
+        f"{text.number(np.max(norm.reshape(steps, -1)[-1]))} {unit}".rstrip()
+        for part, norm, unit in norms
+    )
+    peaks = f"speed {np.max(track.peak_speed):.3g}, acceleration {np.max(track.peak_acceleration):.3g} of their limits"
+    return (
+        f"Track({said}: {text.counted(status, Status)}; peaks: {peaks}; "
+        f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
+        f"{text.differentiated(track.derivative_status)})"
+    )

@@ -1,0 +1,176 @@
+"""One step of a loop that follows targets: where it leads, and how it did there."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.linear_map import of_each
+from jaxik.core.pytree import core_ranks, leaf, pytree
+from jaxik.core.status import Outcome, Status
+from jaxik.kinematics.forward import forward
+from jaxik.kinematics.motion import Motion
+from jaxik.limits.acceleration import AccelerationLimit
+from jaxik.limits.combine import merged_bounds, merged_rows
+from jaxik.limits.per_joint import on_rates
+from jaxik.limits.velocity import VelocityLimit
+from jaxik.problem.problem import Problem, constants_of, constraints_of, limits_of
+from jaxik.qp_solver import ActiveSet
+from jaxik.solvers.differential.step import stepped
+from jaxik.solvers.nonlinear.formulation import within_tolerance
+from jaxik.solvers.tracking.options import TrackOptions
+from jaxik.solvers.tracking.targets import Values, aimed_ahead, placed
+from jaxik.tasks.base import Task
+from jaxik.tasks.grouping import map_tasks
+from jaxik.tasks.weights import row_weights
+
+# A joint that moves less in one step [rad or m] is at rest: a gain of 0.01 still moves one that is 1e-4 away.
+REST = 1e-6
+
+
+class Carried(NamedTuple):
+    """What one step hands on to the next: fields of `TrackState`."""
+
+    q: jax.Array
+    velocity: jax.Array
+    active: ActiveSet
+    targets: Values
+
+
+class Described(NamedTuple):
+    """How a step did, where it led: fields of `TrackState`."""
+
+    residuals: dict[str, Any]
+    status: jax.Array
+    speed_share: jax.Array
+    acceleration_share: jax.Array
+
+
+@pytree
+class TrackState(Outcome):
+    """Where a loop of `track_step` is; all arrays have the batch axes of its arguments in front.
+
+    A controller may put in what it measured: `dataclasses.replace(state, q=q, velocity=velocity)`.
+
+    Attributes:
+      q (*batch, nq), velocity, acceleration (*batch, nv): at the end of the last step [rad, m and s].
+      status, residuals, derivative_status: as of `Track`, of the last step.
+      speed_share, acceleration_share (*batch,): the largest speed and acceleration of a joint in the last step,
+        relative to its limit; 0 without such a limit.
+      active: the active set of the last quadratic program, from which the next one starts.
+      targets: by task and field the values that the last step followed.
+    """
+
+    q: jax.Array = leaf(1)
+    velocity: jax.Array = leaf(1)
+    acceleration: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    residuals: dict[str, Any] = leaf()
+    derivative_status: jax.Array = leaf(0)
+    speed_share: jax.Array = leaf(0)
+    acceleration_share: jax.Array = leaf(0)
+    active: ActiveSet = leaf()
+    targets: Values = leaf()
+
+    def carried(self) -> Carried:
+        return Carried(self.q, self.velocity, self.active, self.targets)
+
+
+def started(problem: Problem, q: jax.Array, velocity: jax.Array, targets: Values) -> Carried:
+    """What the first step goes on from: at a velocity (*batch, nv), with targets of the first step."""
+    batch = q.shape[:-1]
+    bounds, rows = jnp.zeros(velocity.shape, jnp.int32), jnp.zeros((*batch, _row_count(problem)), bool)
+    return Carried(q, velocity, ActiveSet(bounds, rows), targets)
+
+
+def state_at_start(problem: Problem, before: Carried) -> TrackState:
+    """The state before the first step, as if a step had led there."""
+    none, at_rest = jnp.zeros(before.q.shape[:-1], jnp.int32), jnp.zeros_like(before.velocity)
+    described = described_at(
+        placed(problem, before.targets), before.q, before.velocity, at_rest, none, jnp.ones((), before.q.dtype)
+    )
+    return TrackState(
+        q=before.q,
+        velocity=before.velocity,
+        acceleration=at_rest,
+        derivative_status=none - 1,
+        active=before.active,
+        targets=before.targets,
+        **described._replace(status=none)._asdict(),
+    )
+
+
+def advanced(
+    width: int, problem: Problem, before: Carried, dt: jax.Array, targets: Values, options: TrackOptions
+) -> TrackState:
+    """Take one step towards targets (*batch, ...), the values of its end.
+
+    Args:
+      width: how many elements are worked on side by side.
+      problem, dt, options: cast to the dtype of the configuration.
+    """
+    aims = aimed_ahead(problem, before.targets, targets, options.feed_forward)
+    motion = Motion(dt, before.velocity)
+    result = stepped(width, placed(problem, aims), before.q, motion, options.damping, before.active, options.qp_options)
+    acceleration = (result.velocity - before.velocity) / dt[..., None]
+    described = described_at(placed(problem, targets), result.q, result.velocity, acceleration, result.status, dt)
+    return TrackState(
+        q=result.q,
+        velocity=result.velocity,
+        acceleration=acceleration,
+        derivative_status=result.derivative_status,
+        active=result.qp.active,
+        targets=targets,
+        **described._asdict(),
+    )
+
+
+def described_at(problem: Problem, *others: Any) -> Described:
+    """How steps did; arguments are those of `_of_one`, with batch axes in front."""
+    return of_each(_of_one, (problem, *others), (core_ranks(problem), 1, 1, 1, 0, 0))
+
+
+def _of_one(
+    problem: Problem, q: jax.Array, velocity: jax.Array, acceleration: jax.Array, status: jax.Array, dt: jax.Array
+) -> Described:
+    """How a step did that led to a configuration (nq,), at a velocity and acceleration (nv,)."""
+    robot = problem.robot
+    asked = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
+    tasks = asked | constraints_of(problem, couplings=True)
+    kin = forward(constants_of(robot, tasks.values()), q)
+    residuals = map_tasks(lambda task, kin: task.report(robot, kin), tasks, kin)
+    residuals = {name: residual for name, residual in residuals.items() if residual is not None}
+    met = [within_tolerance(asked[n], row_weights(asked[n], r), r) for n, r in residuals.items() if n in asked]
+    at_rest = jnp.max(jnp.abs(velocity), initial=0) * dt <= REST
+    stuck = (status == Status.CONVERGED) & at_rest & ~jnp.all(jnp.asarray(met, bool))
+    share = jnp.zeros((), q.dtype)
+    speeds, accelerations = [share], [share]
+    for limit in limits_of(problem):
+        if isinstance(limit, VelocityLimit):
+            lower, upper = limit.bounds(robot, kin, Motion(jnp.ones((), q.dtype)))
+            speeds.append(_largest_share(velocity, jnp.where(velocity < 0, lower, upper)))
+        elif isinstance(limit, AccelerationLimit):
+            accelerations.append(_largest_share(acceleration, on_rates(robot, limit.max_acceleration, jnp.inf)))
+    status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
+    return Described(residuals, status, jnp.max(jnp.stack(speeds)), jnp.max(jnp.stack(accelerations)))
+
+
+def _largest_share(value: jax.Array, limit: jax.Array) -> jax.Array:
+    """The largest share () that values (nv,) have of their limits, which may be infinite; zero where nothing moves."""
+    moves = value != 0
+    return jnp.max(jnp.where(moves, jnp.abs(value) / jnp.where(moves, jnp.abs(limit), 1), 0), initial=0)
+
+
+def _row_count(problem: Problem) -> int:
+    """How many rows the limits of a problem have in one step."""
+
+    def right_sides(problem: Problem) -> jax.Array:
+        robot, limits, q = problem.robot, limits_of(problem), problem.robot.q_home
+        kin, motion = forward(constants_of(robot, limits), q), Motion(jnp.ones((), q.dtype))
+        rows = merged_rows(limits, robot, kin, motion, merged_bounds(limits, robot, kin, motion))
+        return jnp.zeros(0) if rows is None else rows[1]
+
+    def of_one(x: Any, rank: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(jnp.shape(x)[jnp.ndim(x) - rank :], jnp.result_type(x))
+
+    return jax.eval_shape(right_sides, jax.tree.map(of_one, problem, core_ranks(problem))).shape[0]

@@ -1,0 +1,240 @@
+"""`track`, `track_start` and `track_step`: follow targets over time, all at once or one step at a time."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+
+from jaxik.batching.broadcast import batch_shape
+from jaxik.batching.method import lanes_that_fit
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, core_ranks
+from jaxik.core.trees import part_units
+from jaxik.kinematics.motion import Motion
+from jaxik.problem.arguments import cast_problem, check_problem, configuration
+from jaxik.problem.problem import Problem, check_closures, constraints_of
+from jaxik.results.track import Track
+from jaxik.solvers.tracking.loop import Carried, TrackState, advanced, started, state_at_start
+from jaxik.solvers.tracking.options import TrackOptions
+from jaxik.solvers.tracking.targets import Values, duration_of, ranks_of, values_of
+
+Function = Callable[[jax.Array, jax.Array, jax.Array], Any]
+_KEPT = (
+    "q",
+    "velocity",
+    "acceleration",
+    "status",
+    "residuals",
+    "speed_share",
+    "acceleration_share",
+    "derivative_status",
+)
+
+
+def track(
+    problem: Problem,
+    q0: Any,
+    dt: Any,
+    targets: Any,
+    *,
+    velocity: Any = None,
+    num_steps: int | None = None,
+    options: TrackOptions | None = None,
+) -> Track:
+    """Follow targets over time, one `step` after the other, each knowing nothing of later targets.
+
+    Step k goes towards the targets of its end, the time (k + 1) dt. Where limits leave room, a task with gain 1 is on
+    its moving target after each step, but for what is of second order in the step; one with a lower gain shrinks its
+    error by that share a step, and follows the target's own motion without lag (`TrackOptions.feed_forward`).
+
+    Compiled once for each structure of the problem, batch and number of steps: new targets, starts, costs and limits
+    recompile nothing.
+
+    Derivatives are those of the loop, step after step, with respect to everything but a function's closure; each step
+    is computed again on the way back, so that memory is one state a step. Not promised is that they stay bounded: near
+    a singularity each step's derivative is large where damping is small, and the product of many such may overflow.
+    `Track.derivative_status` says what the derivative of each single step is worth.
+
+    Args:
+      problem: robot, tasks, limits and constraints; any leaf may have leading batch axes, which broadcast.
+      q0: configuration at time 0 (*batch, nq); its dtype decides in which precision everything is computed.
+      dt: duration of a step (*batch,) [s].
+      targets: task or constraint name to its target over time, with time as the first axis and batch axes behind,
+        (T, *batch, ...), or to a dict of that task's fields, each so; tasks that are left out keep their target. Or a
+        function of (t, q, v) that returns such a dict for one time, in jax.numpy: t () or (*batch,) is the time at the
+        end of the step [s], q (*batch, nq) and v (*batch, nv) are configuration and velocity at its start. It is traced
+        once, also for later calls with the same function object; at t = 0 it gives where targets start.
+      velocity: at time 0 (*batch, nv) [rad/s, m/s]; None: at rest.
+      num_steps: the number of steps T, for a function or where no targets change; else taken from the targets.
+      options: `TrackOptions`.
+
+    Returns:
+      A `Track`. Failure is a status, never an exception, and no configuration is NaN.
+
+    Raises:
+      JaxikError: for wrong shapes and values, and an unknown task; on the host, before tracing. What a function
+        returns is checked while it is traced.
+    """
+    q0, velocity, options = _checked(problem, q0, velocity, options)
+    dt = Motion(dt).dt
+    function = targets if callable(targets) else None
+    values = values_of(problem, {} if function else targets)
+    steps = _number_of_steps(duration_of(problem, values), num_steps, function)
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), values)
+    shape = _batch_of(problem, q0, velocity, first, dt=dt, options=options)
+    width = lanes_that_fit(problem.robot.nv**2)
+    return _tracked(width, function, steps, shape, problem, q0, velocity, dt, values, options)
+
+
+def track_start(problem: Problem, q0: Any, targets: Any = None, *, velocity: Any = None) -> TrackState:
+    """The state before the first `track_step`.
+
+    Args:
+      problem, q0, velocity: as of `track`.
+      targets: of the first step: task name to a target (*batch, ...), or to a dict of fields; all steps have to give
+        targets for the same tasks. None: tasks keep their targets.
+
+    Raises:
+      JaxikError: as `track`.
+    """
+    q0, velocity, _ = _checked(problem, q0, velocity, None)
+    values = values_of(problem, {} if targets is None else targets)
+    shape = _batch_of(problem, q0, velocity, values)
+    return _started(shape, problem, q0, velocity, values)
+
+
+def track_step(
+    problem: Problem, state: TrackState, dt: Any, targets: Any = None, *, options: TrackOptions | None = None
+) -> TrackState:
+    """One step of the loop that `track` runs, for a controller or a simulation; to be called under `jit` like `step`.
+
+    Args:
+      problem, dt, options: as of `track`.
+      state: from `track_start` or the step before; `dataclasses.replace(state, q=..., velocity=...)` puts in what a
+        robot measured.
+      targets: for the end of this step, for the same tasks as at the start.
+
+    Returns:
+      The state after it; `state.q` and `state.velocity` are what to command.
+
+    Raises:
+      JaxikError: as `track`, and for targets of other tasks than at the start.
+    """
+    if not isinstance(state, TrackState):
+        raise JaxikError(f"state is what track_start or track_step returned, not {type(state).__name__}")
+    q, velocity, options = _checked(problem, state.q, state.velocity, options)
+    dt = Motion(dt).dt
+    values = cast(values_of(problem, {} if targets is None else targets), q.dtype)
+    if jax.tree.structure(values) != jax.tree.structure(state.targets):
+        raise JaxikError(
+            f"targets set at every step what they set at the start, {_listed(state.targets)}; not {_listed(values)}"
+        )
+    if (shape := _batch_of(problem, q, velocity, values, dt=dt, options=options)) != q.shape[:-1]:
+        raise JaxikError(f"the state has batch axes {q.shape[:-1]}, with these arguments {shape}: start from those")
+    return _advanced(lanes_that_fit(problem.robot.nv**2), problem, state, dt, values, options)
+
+
+def _listed(values: Values) -> str:
+    return ", ".join(f"{name}.{field}" for name, fields in values.items() for field in fields) or "nothing"
+
+
+def _checked(problem: Any, q: Any, velocity: Any, options: Any) -> tuple[jax.Array, jax.Array, TrackOptions]:
+    check_problem(problem)
+    check_closures("track", problem)
+    if not problem.robot.nv:
+        raise JaxikError(f"{problem.robot.topology.name} has no degrees of freedom: there is nothing to move")
+    q = configuration("q0", q, problem.robot)
+    nv = problem.robot.nv
+    velocity = jnp.zeros(nv, q.dtype) if velocity is None else validation.vector("velocity", velocity, nv)
+    if options is not None and not isinstance(options, TrackOptions):
+        raise JaxikError(f"options is a jaxik.TrackOptions, not {type(options).__name__}")
+    return q, velocity, TrackOptions() if options is None else options
+
+
+def _number_of_steps(of_targets: int | None, given: int | None, function: Function | None) -> int:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+        raise JaxikError(f"num_steps is a number of steps, known before jit, not {given!r}")
+    if of_targets is None and given is None:
+        what = "targets are a function" if function else "no target changes over time"
+        raise JaxikError(f"{what}: say how long to go on with num_steps")
+    if of_targets is not None and given not in (None, of_targets):
+        raise JaxikError(f"the targets have {of_targets} steps, num_steps is {given}: leave it out")
+    return of_targets if of_targets is not None else given  # type: ignore[return-value]
+
+
+def _batch_of(problem: Problem, q: jax.Array, velocity: jax.Array, values: Any, **others: Any) -> tuple[int, ...]:
+    """The batch axes that all arguments share; out here, as `jit` adds lines of its own to errors."""
+    given = {"problem": problem, "q0": q, "velocity": velocity, "targets": values} | others
+    ranks = {"problem": core_ranks(problem), "q0": 1, "velocity": 1, "targets": ranks_of(problem, values)}
+    return batch_shape(given, ranks | {name: core_ranks(value) for name, value in others.items()})
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _tracked(
+    width: int, function: Function | None, steps: int, shape: tuple[int, ...], problem: Problem, *given: Any
+) -> Track:
+    """The loop as one scan."""
+    q, velocity, dt, values, options = cast(given, given[0].dtype)
+    problem = cast_problem(problem, q.dtype)
+    q, velocity = (jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (q, velocity))
+    of_time = None if function is None else _traced(function, problem, shape, 0 * dt, q, velocity)
+
+    @functools.partial(jax.checkpoint, prevent_cse=False)
+    def body(before: Carried, at: Any) -> tuple[Carried, Any]:
+        k, now = at
+        now = now if of_time is None else of_time((k + 1) * dt, before.q, before.velocity)
+        state = advanced(width, problem, before, dt, now, options)
+        return state.carried(), {name: getattr(state, name) for name in _KEPT}
+
+    if of_time is not None:
+        first = of_time(0 * dt, q, velocity)
+    else:
+        first = jax.tree.map(lambda x: x[0] if steps else jnp.zeros(x.shape[1:], x.dtype), values)
+    with jax.default_matmul_precision("highest"):
+        start = started(problem, q, velocity, first)
+        _, kept = lax.scan(body, start, (jnp.arange(steps, dtype=q.dtype), values))
+    return Track(
+        **kept,
+        dt=dt,
+        topology=problem.robot.topology,
+        residual_units=part_units(problem.tasks | constraints_of(problem, couplings=True), kept["residuals"]),
+    )
+
+
+def _traced(
+    function: Function, problem: Problem, shape: tuple[int, ...], *arguments: jax.Array
+) -> Callable[..., Values]:
+    """The targets of a function of time, traced once for the start and all steps."""
+
+    def of_time(t: jax.Array, q: jax.Array, v: jax.Array) -> Values:
+        values = cast(values_of(problem, function(t, q, v)), q.dtype)
+        found = batch_shape({"targets": values}, {"targets": ranks_of(problem, values)})
+        if len(found) > len(shape) or any(n not in (1, m) for n, m in zip(found[::-1], shape[::-1], strict=False)):
+            raise JaxikError(f"the function's targets have batch axes {found}, q0 and problem {shape}: broadcast q0")
+        return values
+
+    jaxpr, outputs = jax.make_jaxpr(of_time, return_shape=True)(*arguments)
+    structure = jax.tree.structure(outputs)
+    return lambda *arguments: jax.tree.unflatten(structure, jaxpr_as_fun(jaxpr)(*arguments))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _started(shape: tuple[int, ...], problem: Problem, *given: Any) -> TrackState:
+    q, velocity, values = cast(given, given[0].dtype)
+    q, velocity = (jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (q, velocity))
+    problem = cast_problem(problem, q.dtype)
+    return state_at_start(problem, started(problem, q, velocity, values))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _advanced(
+    width: int, problem: Problem, state: TrackState, dt: Any, values: Values, options: TrackOptions
+) -> TrackState:
+    dt, options = cast((dt, options), state.q.dtype)
+    with jax.default_matmul_precision("highest"):
+        return advanced(width, cast_problem(problem, state.q.dtype), state.carried(), dt, values, options)

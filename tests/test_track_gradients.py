@@ -1,0 +1,67 @@
+"""Derivatives through `track` against central differences, forward and reverse."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from derivatives import PLANAR
+from tables import mostly_exhaustive
+
+import jaxik
+from jaxik import AccelerationLimit, ConfigurationLimit, FrameTask, PostureTask, Problem, VelocityLimit, track
+
+STEPS = 5
+
+
+def start() -> dict[str, Any]:
+    """Two planar arms, of which one saturates, whose targets move."""
+    robot, q0 = PLANAR, jnp.array([[0.1, 0.4], [0.6, 1.2]])
+    shift = jnp.zeros((STEPS, 2, 3)).at[..., 1].set(0.01 * jnp.arange(1, STEPS + 1)[:, None] * jnp.array([1.0, 8.0]))
+    return {
+        "targets": robot.frame_pose(q0, "tip").translation() + shift,
+        "q0": q0 + 0.01,
+        "velocity": 0.1 * jnp.ones(2),
+        "cost": jnp.asarray(0.05),
+        "gain": jnp.asarray(0.6),
+        "fast": jnp.asarray(1.8),
+        "body_position": robot.body_position,
+    }
+
+
+def run(at: dict[str, Any]) -> jaxik.Track:
+    robot = dataclasses.replace(PLANAR, body_position=at["body_position"])
+    aim: Any = jnp.zeros(3)
+    tasks = {
+        "tip": FrameTask(robot.frame("tip"), aim, orientation_cost=None, gain=at["gain"]),
+        "rest": PostureTask(robot.q_home, at["cost"]),
+    }
+    limits = (ConfigurationLimit(), VelocityLimit(at["fast"]), AccelerationLimit(60.0))
+    asked, targets = Problem(robot, tasks, limits), {"tip": at["targets"]}
+    return track(asked, at["q0"], 0.02, targets, velocity=at["velocity"])
+
+
+def value(at: dict[str, Any]) -> jax.Array:
+    found = run(at)
+    return jnp.sum(jnp.sin(found.q)) + jnp.sum(found.velocity**2) + jnp.sum(found.residuals["tip"]["position"])
+
+
+GRADIENTS: dict[str, Callable[[Any, Any], Any]] = {
+    "reverse": lambda at, along: sum(
+        jnp.vdot(g, d) for g, d in zip(*map(jax.tree.leaves, (jax.grad(value)(at), along)), strict=True)
+    ),
+    "forward": lambda at, along: jax.jvp(value, (at,), (along,))[1],
+}
+
+
+@pytest.mark.parametrize("mode", mostly_exhaustive(GRADIENTS, ["reverse"]))
+def test_derivatives_are_those_of_the_loop(mode: str) -> None:
+    at = start()
+    assert 0.99 < float(jnp.max(run(at).peak_speed)) < 1.01 and float(jnp.max(run(at).peak_acceleration)) > 0.5
+    keys = dict(zip(at, jax.random.split(jax.random.key(1), len(at)), strict=True))
+    along = {name: 0.1 * jax.random.normal(keys[name], x.shape) for name, x in at.items()}
+    moved = lambda h: value(jax.tree.map(lambda x, d: x + h * d, at, along))  # noqa: E731
+    assert np.isclose(GRADIENTS[mode](at, along), (moved(1e-6) - moved(-1e-6)) / 2e-6, rtol=1e-5)
