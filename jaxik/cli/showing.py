@@ -13,6 +13,9 @@ from jaxik.results.solution import Solution
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
 
+# Elements that are solved for a picture, a film or a page, which show fewer: one program serves all three.
+SOLVED = 200
+
 
 def is_configuration(source: str) -> bool:
     """Whether a CONFIG is meant, and not a ROBOT."""
@@ -30,5 +33,6 @@ def solve_first(path: Path, most: int) -> tuple[YamlFile, Job, Problem, Solution
     file.root.allow(*KEYS)
     with jax.enable_x64(read_dtype(file.root, None) == "float64"):
         job = read_job(file, count=None, seed=None, max_steps=None, meshes=True)
-        part = job.part(np.arange(min(job.count, most)))
-        return file, job, part[0], jax.device_get(solve_part(*part))
+        solved = jax.device_get(solve_part(*job.part(np.arange(min(job.count, SOLVED)))))
+        shown = job.part(np.arange(min(job.count, most)))[0]
+        return file, job, shown, jax.tree.map(lambda x: x[:most], solved)
