@@ -13,17 +13,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import jaxlie
 import numpy as np
 import pytest
 
 import jaxik
 from jaxik.cli import main
-from jaxik.pictures.shapes import BOX, CAPSULE, CYLINDER, SPHERE, Shapes
+from jaxik.pictures.shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, unpainted
 from jaxik.viewer import following, poses
 from jaxik.viewer.aims import problem_of, targets_to_drag
 from jaxik.viewer.following import Follower, Shown
-from jaxik.viewer.meshes import mesh
+from jaxik.viewer.meshes import parts
 from jaxik.viewer.panel import status_line
 from jaxik.viewer.poses import Poses
 from jaxik.viewer.view import View, serve, write_page
@@ -246,10 +245,10 @@ def test_ghosts_of_any_number_compile_nothing_and_are_moved(page: View) -> None:
     nodes = page._scene._ghosts
     page.ghosts(q[::-1])
     assert page._scene._ghosts is nodes and len(nodes[0].batched_positions) == 500
-    bodies = robot.forward(q[::-1])
-    shapes = page._scene._shapes
-    expected = jaxlie.SE3(bodies.wxyz_xyz[:, shapes.body[2]]) @ jnp.asarray(shapes.position[2])
-    np.testing.assert_allclose(nodes[2].batched_positions, expected, atol=1e-5)
+    bodies = robot.forward(q[::-1]).wxyz_xyz
+    for part, node in zip(page._scene._parts_of_ghosts(), nodes, strict=True):
+        np.testing.assert_allclose(node.batched_positions, bodies[:, part.body, 4:], atol=1e-5)
+        np.testing.assert_allclose(node.batched_wxyzs, bodies[:, part.body, :4], atol=1e-5)
 
 
 def test_a_path_is_played_to_its_end_and_scrubbed(page: View) -> None:
@@ -301,12 +300,12 @@ def test_ctrl_c_ends_the_command_quietly_while_it_compiles() -> None:
 
 
 def test_meshes_are_closed_and_seen_from_outside() -> None:
-    sizes = np.array([[0.5, 0, 0], [0.5, 1, 0], [0.5, 1, 0], [1, 2, 3]], float)
-    kinds, zeros = np.array([SPHERE, CAPSULE, CYLINDER, BOX]), np.zeros((4, 3))
-    shapes = Shapes(np.zeros(4, int), kinds, sizes, zeros, np.tile(np.eye(3), (4, 1, 1)), np.zeros(4, bool))
+    sizes = np.array([[0.5, 0, 0], [0.5, 1, 0], [0.5, 1, 0], [1, 2, 3], [0.5, 1, 2]], float)
+    kinds, zeros = np.array([SPHERE, CAPSULE, CYLINDER, BOX, ELLIPSOID]), np.zeros((5, 3))
+    shapes = unpainted(np.arange(5), kinds, sizes, zeros, np.tile(np.eye(3), (5, 1, 1)), np.zeros(5, bool))
     ball, tube = np.pi * 0.5**3 * 4 / 3, np.pi * 0.5**2 * 2
-    for index, volume in enumerate((ball, ball + tube, tube, 48.0)):
-        vertices, faces = mesh(shapes, index, 60)
+    for part, volume in zip(parts(shapes, 60), (ball, ball + tube, tube, 48.0, 8 * ball), strict=True):
+        vertices, faces = part.vertices, part.faces
         a, b, c = vertices[faces].transpose(1, 0, 2)
         # Of a closed surface whose triangles turn the same way the signed volumes add up, wherever the origin is.
         for shift in (0.0, 7.0):

@@ -103,8 +103,16 @@ def read_output(file: YamlFile, given: Path | None) -> Path | None:
     return given or (file.path.parent / Path(stated).expanduser() if stated else None)
 
 
-def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: int | None, trace: bool = False) -> Job:
-    """Read a job; arguments that are not None replace values of the configuration.
+def read_job(
+    file: YamlFile,
+    *,
+    count: int | None,
+    seed: int | None,
+    max_steps: int | None,
+    trace: bool = False,
+    meshes: bool = False,
+) -> Job:
+    """Read a job; arguments that are not None replace values of the configuration, `meshes` are of `load_robot`.
 
     Raises:
       ConfigError: names the place of the mistake, and what is allowed.
@@ -118,7 +126,7 @@ def read_job(file: YamlFile, *, count: int | None, seed: int | None, max_steps: 
         else _options(root, max_steps, trace)
     )
     wanted = root.section("tasks")
-    robot = read_robot(root, folder, units)
+    robot = read_robot(root, folder, units, meshes)
     source = Source(robot, folder, units, stated if seed is None else seed, count)
     tasks, constraints = read_tasks(wanted, source), read_constraints(root, wanted, source)
     length = _length(root, tasks, constraints or {}, count)

@@ -9,13 +9,12 @@ import numpy as np
 
 from jaxik.batching.devices import enable_compilation_cache
 from jaxik.cli.output import check_new
-from jaxik.cli.showing import is_configuration, solve_first
+from jaxik.cli.showing import is_configuration, load_drawn, solve_first
 from jaxik.pictures.camera import framing
 from jaxik.pictures.film import film, motion
 from jaxik.pictures.picture import MOVING, Picture, check_picture
 from jaxik.pictures.render import draw, render
 from jaxik.pictures.show import solution_options, surroundings
-from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
 
 # Solutions that a picture shows, and that a film moves through.
@@ -32,7 +31,7 @@ def run_render(arguments: argparse.Namespace) -> int:
     if is_configuration(arguments.source):
         robot, q, options = _solved(Path(arguments.source), moving)
     else:
-        robot = load_robot(arguments.source)
+        robot = load_drawn(arguments.source)
         q, options = robot.q_home[None], {}
         if moving:
             q = np.concatenate([q, robot.sample(jax.random.key(0), (3,)), q])

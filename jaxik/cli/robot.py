@@ -16,13 +16,13 @@ from jaxik.robot.robot import Robot
 _MODEL_FILES = (".xml", ".urdf", ".mjcf", ".xacro", ".npz")
 
 
-def read_robot(root: Section, folder: Path, units: Units) -> Robot:
+def read_robot(root: Section, folder: Path, units: Units, meshes: bool) -> Robot:
     """Load the robot under the key `robot`: a name or a file, or a mapping with `source`, `base` and `frames`."""
     if isinstance(root.get("robot"), str):
-        return _load(root, "robot", folder, keeps_apart(root))
+        return _load(root, "robot", folder, keeps_apart(root), meshes)
     section = root.section("robot")
     section.allow("source", "base", "frames")
-    robot = _load(section, "source", folder, keeps_apart(root))
+    robot = _load(section, "source", folder, keeps_apart(root), meshes)
     if "base" in section:
         base = section.section("base")
         base.allow(*POSE_KEYS)
@@ -40,13 +40,14 @@ def read_robot(root: Section, folder: Path, units: Units) -> Robot:
     return robot
 
 
-def _load(section: Section, key: str, folder: Path, with_shapes: bool) -> Robot:
+def _load(section: Section, key: str, folder: Path, with_shapes: bool, meshes: bool) -> Robot:
     source = section.text(key)
     file = folder / Path(source).expanduser()
     is_file = Path(source).suffix.lower() in _MODEL_FILES or ("/" in source and file.exists())
     with section.at(key).blamed():
         named = file if is_file and source not in bundled_robots() else source
-        robot = load_robot(named, geometry="model" if with_shapes else None)
+        meshes = meshes and file.suffix.lower() != ".npz"
+        robot = load_robot(named, geometry="model" if with_shapes else None, meshes=meshes)
         return robot.astype(jnp.result_type(float))  # a saved robot has a precision of its own
 
 

@@ -12,12 +12,10 @@ import numpy as np
 from jaxik.batching.devices import enable_compilation_cache
 from jaxik.cli.output import check_new
 from jaxik.cli.pose_file import Saver, save_into, save_new
-from jaxik.cli.showing import is_configuration, solve_first
+from jaxik.cli.showing import is_configuration, load_drawn, solve_first
 from jaxik.core.errors import JaxikError
 from jaxik.pictures.show import solution_options
 from jaxik.problem.problem import Problem
-from jaxik.robot.loading.load import load_robot
-from jaxik.robot.robot import Robot
 from jaxik.viewer.aims import problem_of
 from jaxik.viewer.poses import precision_of
 from jaxik.viewer.view import serve, wait, write_page
@@ -60,7 +58,7 @@ def run_view(arguments: argparse.Namespace) -> int:
 
 
 def _robot(source: str) -> Seen:
-    robot: Robot = load_robot(source)
+    robot = load_drawn(source)
     q = np.asarray(robot.q_home)
     problem = problem_of(robot, q)
     return Seen(problem, q, None, save_new(source, problem))

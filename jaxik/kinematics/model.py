@@ -15,6 +15,7 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import Topology, intern, subtree
+from jaxik.kinematics.visual import UNSEEN, Visual
 
 
 @pytree
@@ -43,6 +44,7 @@ class RobotModel:
       tendon_coefficients (nweight,): weights of the joint coordinates or distances that tendons add up.
       tendon_reference (ntendon,): length at qpos0, from which the polynomials of tendon equalities count.
       geometry: the shapes that distances are taken of; None where none were asked for.
+      visual: what it looks like, for pictures; no leaf, and empty where it was not asked for.
     """
 
     topology: Topology = static()
@@ -68,6 +70,7 @@ class RobotModel:
     tendon_coefficients: jax.Array = leaf(1)
     tendon_reference: jax.Array = leaf(1)
     geometry: Geometry | None = leaf(default=None)
+    visual: Visual = static(default=UNSEEN)
 
     # --- names and sizes ---------------------------------------------------------------------------------------
 

@@ -6,12 +6,14 @@ import importlib
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import mujoco
 import numpy as np
 
 from jaxik.core.errors import JaxikError
+from jaxik.kinematics.visual import Mesh
 from jaxik.pictures.camera import Camera
 from jaxik.pictures.drawing import Drawing
 
@@ -21,14 +23,22 @@ INSTALL = "on Debian or Ubuntu `apt-get install libegl1 libosmesa6`; MUJOCO_GL=e
 class Canvas:
     """A picture of some size that shapes are drawn on. It belongs to the thread that makes it."""
 
-    def __init__(self, width: int, height: int) -> None:
-        """Open MuJoCo's renderer.
+    def __init__(self, width: int, height: int, meshes: Sequence[Mesh] = ()) -> None:
+        """Open MuJoCo's renderer, with the meshes that can be drawn.
 
         Raises:
           JaxikError: where there is no OpenGL.
         """
         spec = mujoco.MjSpec.from_string(_SCENE.format(width=width, height=height))
+        for index, mesh in enumerate(meshes):
+            spec.add_mesh(
+                name=str(index),
+                uservert=mesh.vertices.ravel(),
+                userface=mesh.faces.ravel(),
+                inertia=mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL,  # others refuse what is flat or not closed
+            )
         self._model = spec.compile()
+        self._meshes = {mesh: index for index, mesh in enumerate(meshes)}
         self._data = mujoco.MjData(self._model)
         self._gl = _context(width, height)
         self._gl.make_current()
@@ -55,15 +65,25 @@ class Canvas:
         option, every = mujoco.MjvOption(), mujoco.mjtCatBit.mjCAT_ALL
         mujoco.mjv_updateScene(model, data, option, None, view, every, scene)
         scene.geoms[0].pos[2] = floor
-        for kind, size, position, rotation, color in zip(*drawing, strict=True):
+        for kind, size, position, rotation, color, mesh in zip(*drawing, strict=True):
             geom = scene.geoms[scene.ngeom]
+            if mesh is not None:
+                size, position, rotation = np.ones(3), *self._placed(mesh, position, rotation)
             mujoco.mjv_initGeom(geom, int(kind), size, position, rotation.ravel(), color.astype(np.float32))
+            if mesh is not None:
+                geom.dataid = 2 * self._meshes[mesh]  # odd ones are convex hulls
             geom.specular, geom.shininess = 0.3, 0.3
             scene.ngeom += 1
         picture = np.empty((self._rect.height, self._rect.width, 3), np.uint8)
         mujoco.mjr_render(self._rect, scene, self._context)
         mujoco.mjr_readPixels(picture, None, self._rect, self._context)
         return picture[::-1].copy()
+
+    def _placed(self, mesh: Mesh, position: np.ndarray, rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where a mesh goes whose vertices MuJoCo's compiler has put about their centre and main axes."""
+        index, turned = self._meshes[mesh], np.empty(9)
+        mujoco.mju_quat2Mat(turned, self._model.mesh_quat[index])
+        return position + rotation @ self._model.mesh_pos[index], rotation @ turned.reshape(3, 3)
 
     def free(self) -> None:
         """Give the memory back; after that nothing can be drawn."""
@@ -95,19 +115,21 @@ _SCENE = """
 
 # Canvases that a thread keeps: opening one takes 0.3 s.
 KEPT = 4
-_canvases: dict[tuple[int, int, int], Canvas] = {}
+Key = tuple[int, int, int, tuple[Mesh, ...]]
+_canvases: dict[Key, Canvas] = {}
 
 
-def canvas(width: int, height: int) -> Canvas:
-    """A canvas of this size, which is kept for the next picture."""
+def canvas(width: int, height: int, drawing: Drawing | None = None) -> Canvas:
+    """A canvas of this size for drawings with these meshes, which is kept for the next picture."""
     thread = threading.get_ident()
-    key = width, height, thread
+    meshes = () if drawing is None else tuple(dict.fromkeys(mesh for mesh in drawing.mesh if mesh is not None))
+    key = width, height, thread, meshes
     if key not in _canvases:
         # A context is current in one thread at most: those of others are left to them.
         own = [known for known in _canvases if known[2] == thread]
         if len(own) >= KEPT:
             _canvases.pop(own[0]).free()
-        _canvases[key] = Canvas(width, height)
+        _canvases[key] = Canvas(width, height, meshes)
         # What is registered last runs first: before MuJoCo closes the display.
         atexit.unregister(_free)
         atexit.register(_free)

@@ -8,7 +8,7 @@ import jaxlie
 import numpy as np
 
 from jaxik.collision.world import World
-from jaxik.pictures.shapes import BOX, CAPSULE, SPHERE, Shapes, first_of_batch, matrices, z_towards
+from jaxik.pictures.shapes import BOX, CAPSULE, MESH, SPHERE, Shapes, first_of_batch, matrices, z_towards
 from jaxik.robot.robot import Robot
 
 # Colours that people tell apart whatever their eyes (Okabe and Ito, 2008).
@@ -19,7 +19,6 @@ BLUE, ORANGE, VERMILION, GREEN, SKY = (
     (0.0, 0.62, 0.451),
     (0.337, 0.706, 0.914),
 )
-LINK = (0.82, 0.84, 0.86)
 OBSTACLE = (0.72, 0.6, 0.42, 0.4)
 # x, y, z: red, green, blue.
 AXES = (0.85, 0.15, 0.1), (0.1, 0.6, 0.15), (0.1, 0.3, 0.9)
@@ -30,6 +29,7 @@ class Drawing(NamedTuple):
 
     Attributes:
       kind (n,), size (n, 3), position (n, 3) [m], rotation (n, 3, 3), color (n, 4): RGBA in [0, 1].
+      mesh (n,): the `Mesh` of each, or None.
     """
 
     kind: np.ndarray
@@ -37,6 +37,20 @@ class Drawing(NamedTuple):
     position: np.ndarray
     rotation: np.ndarray
     color: np.ndarray
+    mesh: np.ndarray
+
+
+def primitives(kind: int, size: Any, position: Any, rotation: Any, color: Any) -> Drawing:
+    """Shapes of one kind, with a size (n, 3) and a color (4,) each, or all the same."""
+    count = len(position)
+    return Drawing(
+        np.full(count, kind),
+        np.broadcast_to(np.asarray(size, float), (count, 3)),
+        np.asarray(position, float),
+        np.broadcast_to(np.asarray(rotation, float), (count, 3, 3)),
+        np.broadcast_to(np.asarray(color, float), (count, 4)),
+        np.full(count, None),
+    )
 
 
 def joined(drawings: Sequence[Drawing]) -> Drawing:
@@ -53,25 +67,27 @@ def draw_robot(
     robot: Robot,
     shapes: Shapes,
     q: Any,
-    link: Sequence[float] = LINK,
-    joint: Sequence[float] = BLUE,
+    link: Sequence[float] | None = None,
+    joint: Sequence[float] | None = None,
     alpha: float = 1.0,
 ) -> Drawing:
-    """The robot at configurations (*batch, nq), all of them."""
+    """The robot at configurations (*batch, nq), all of them, in its own colours or in those of links and joints."""
     q = jnp.asarray(q)
     q = q.reshape(int(np.prod(q.shape[:-1])), robot.nq)
     poses = robot.forward(q)
     rotation = np.asarray(poses.rotation().as_matrix(), float)[:, shapes.body]
     origin = np.asarray(poses.translation(), float)[:, shapes.body]
     position = origin + np.einsum("bnij,nj->bni", rotation, shapes.position)
-    count = len(rotation)
-    color = np.where(shapes.is_joint[:, None], (*joint, alpha), (*link, alpha))
+    count, color = len(rotation), shapes.color
+    if link is not None and joint is not None:
+        color = np.where(shapes.is_joint[:, None], (*joint, 1.0), (*link, 1.0))
     return Drawing(
         np.tile(shapes.kind, count),
         np.tile(shapes.size, (count, 1)),
         position.reshape(-1, 3),
         (rotation @ shapes.rotation).reshape(-1, 3, 3),
-        np.tile(color, (count, 1)),
+        np.tile(color * (1, 1, 1, alpha), (count, 1)),
+        np.tile(shapes.mesh, count),
     )
 
 
@@ -87,45 +103,28 @@ def draw_frames(poses: jaxlie.SE3, length: float) -> Drawing:
 
 def draw_points(points: Any, radius: float, color: Sequence[float], alpha: float = 1.0) -> Drawing:
     """Balls at points (*batch, 3)."""
-    points = np.asarray(points, float).reshape(-1, 3)
-    count = len(points)
-    return Drawing(
-        np.full(count, SPHERE),
-        np.tile([radius, 0.0, 0.0], (count, 1)),
-        points,
-        np.tile(np.eye(3), (count, 1, 1)),
-        np.tile([*color, alpha], (count, 1)),
-    )
+    return primitives(SPHERE, (radius, 0, 0), np.asarray(points, float).reshape(-1, 3), np.eye(3), (*color, alpha))
 
 
 def draw_world(world: World) -> Drawing:
     """Obstacles that are there, of a batch of worlds the first; half spaces have no end, and are left out."""
     world = first_of_batch(world)
-    parts = [_no_shapes()]
+    parts = [primitives(SPHERE, np.zeros(3), np.zeros((0, 3)), np.eye(3), OBSTACLE)]
     if world.spheres is not None:
         spheres, there = world.spheres, np.asarray(world.spheres.mask)
         size = np.pad(np.asarray(spheres.radius, float)[there, None], ((0, 0), (0, 2)))
-        parts.append(_obstacles(SPHERE, size, spheres.center[there], np.tile(np.eye(3), (len(size), 1, 1))))
+        parts.append(primitives(SPHERE, size, spheres.center[there], np.eye(3), OBSTACLE))
     if world.capsules is not None:
         capsules, there = world.capsules, np.asarray(world.capsules.mask)
         start, end = np.asarray(capsules.start, float)[there], np.asarray(capsules.end, float)[there]
         half = np.linalg.norm(end - start, axis=1) / 2
         size = np.stack([np.asarray(capsules.radius, float)[there], half, 0 * half], axis=1)
-        parts.append(_obstacles(CAPSULE, size, (start + end) / 2, z_towards(end - start)))
+        parts.append(primitives(CAPSULE, size, (start + end) / 2, z_towards(end - start), OBSTACLE))
     if world.boxes is not None:
         boxes, there = world.boxes, np.asarray(world.boxes.mask)
         pose = np.asarray(boxes.pose, float)[there]
-        parts.append(_obstacles(BOX, boxes.half_size[there], pose[:, 4:], matrices(pose[:, :4])))
+        parts.append(primitives(BOX, boxes.half_size[there], pose[:, 4:], matrices(pose[:, :4]), OBSTACLE))
     return joined(parts)
-
-
-def _obstacles(kind: int, size: Any, position: Any, rotation: np.ndarray) -> Drawing:
-    color = np.tile(OBSTACLE, (len(rotation), 1))
-    return Drawing(np.full(len(rotation), kind), np.asarray(size, float), np.asarray(position, float), rotation, color)
-
-
-def _no_shapes() -> Drawing:
-    return Drawing(np.zeros(0, int), np.zeros((0, 3)), np.zeros((0, 3)), np.zeros((0, 3, 3)), np.zeros((0, 4)))
 
 
 def draw_line(points: Any, radius: float, color: Sequence[float]) -> Drawing:
@@ -137,20 +136,21 @@ def draw_line(points: Any, radius: float, color: Sequence[float]) -> Drawing:
 def _lines(start: np.ndarray, end: np.ndarray, radius: float, color: Sequence[float]) -> Drawing:
     """Thin capsules between points (n, 3)."""
     along, count = end - start, len(start)
-    half = np.linalg.norm(along, axis=1) / 2
-    return Drawing(
-        np.full(count, CAPSULE),
-        np.stack([np.full(count, radius), half, np.zeros(count)], axis=1),
-        (start + end) / 2,
-        z_towards(along),
-        np.tile(np.asarray(color, float), (count, 1)),
-    )
+    size = np.stack([np.full(count, radius), np.linalg.norm(along, axis=1) / 2, np.zeros(count)], axis=1)
+    return primitives(CAPSULE, size, (start + end) / 2, z_towards(along), color)
 
 
 def bounding_balls(drawing: Drawing) -> tuple[np.ndarray, np.ndarray]:
-    """Centres (k, 3) and radii (k,) [m] of balls that hold all that is drawn; of a capsule one at each end."""
-    is_capsule = drawing.kind == CAPSULE
+    """Centres (k, 3) and radii (k,) [m] of balls that hold all that is drawn.
+
+    Of a capsule one at each end, of a mesh the corners of its box.
+    """
+    is_capsule, is_mesh = drawing.kind == CAPSULE, drawing.kind == MESH
     is_round = is_capsule | (drawing.kind == SPHERE)
     radius = np.where(is_round, drawing.size[:, 0], np.linalg.norm(drawing.size, axis=1))
     along = np.where(is_capsule, drawing.size[:, 1], 0)[:, None] * drawing.rotation[:, :, 2]
-    return np.concatenate([drawing.position - along, drawing.position + along]), np.tile(radius, 2)
+    corners = np.stack(np.meshgrid(*[[-1, 1]] * 3), axis=-1).reshape(8, 3) * drawing.size[is_mesh][:, None]
+    corners = drawing.position[is_mesh][:, None] + np.einsum("nij,nkj->nki", drawing.rotation[is_mesh], corners)
+    other, across = drawing.position[~is_mesh], along[~is_mesh]
+    centers = np.concatenate([other - across, other + across, corners.reshape(-1, 3)])
+    return centers, np.concatenate([np.tile(radius[~is_mesh], 2), np.zeros(8 * is_mesh.sum())])

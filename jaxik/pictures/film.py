@@ -66,7 +66,7 @@ def film(
     drawn_at = drawer(robot, some, **drawn)
     whole = drawn_at(some)
     camera = camera_for(whole, camera, width / height)
-    shown, floor = canvas(width, height), floor_below(whole)
+    shown, floor = canvas(width, height, whole), floor_below(whole)
     pictures = (shown.draw(drawn_at(row), camera, floor) for row in np.asarray(q))
     _write(path, pictures, fps)
     return path

@@ -28,6 +28,7 @@ from jaxik.pictures.drawing import (
     joined,
 )
 from jaxik.pictures.shapes import one_robot, shapes_of
+from jaxik.pictures.simplify import simplified
 from jaxik.problem.arguments import configuration
 from jaxik.robot.robot import Robot
 
@@ -35,6 +36,8 @@ from jaxik.robot.robot import Robot
 GHOST = 0.25
 # Solutions drawn of a batch, at most: more hide each other.
 MOST_GHOSTS = 200
+# Triangles of a ghost's meshes.
+GHOST_FACES = 2000
 # Of what is drawn, in parts of the picture's size: the axes of frames, balls at points, lines.
 AXIS, POINT, LINE = 0.12, 0.018, 0.006
 
@@ -76,7 +79,7 @@ def render(
     width, height = picture_size(size)
     drawing = draw(robot, q, ghosts=ghosts, failed=failed, targets=targets, frames=frames, line=line, world=world)
     camera = camera_for(drawing, camera, width / height)
-    return canvas(width, height).draw(drawing, camera, floor_below(drawing))
+    return canvas(width, height, drawing).draw(drawing, camera, floor_below(drawing))
 
 
 def camera_for(drawing: Drawing, camera: Any, aspect: float) -> Camera:
@@ -127,7 +130,8 @@ def drawer(
         if named is not None:
             every = _finite("ghosts", configuration("ghosts", named, robot)).reshape(-1, robot.nq)
             chosen = every[evenly(len(every), MOST_GHOSTS)]
-            still.append(draw_robot(robot, shapes, chosen, link=link, joint=joint, alpha=GHOST))
+            lighter = simplified(shapes, GHOST_FACES)
+            still.append(draw_robot(robot, lighter, chosen, link=link, joint=joint, alpha=GHOST))
     if world is not None:
         if not isinstance(world, World):
             raise JaxikError(f"world is a jaxik.World(...), not {type(world).__name__}")

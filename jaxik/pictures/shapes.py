@@ -1,7 +1,7 @@
-"""What a robot looks like: primitive shapes on its bodies."""
+"""What a robot looks like: shapes on its bodies."""
 
 import functools
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import mujoco
@@ -16,7 +16,10 @@ from jaxik.robot.robot import Robot
 T = TypeVar("T")
 
 # Shapes by the numbers that MuJoCo gives them (mjtGeom).
-SPHERE, CAPSULE, CYLINDER, BOX = 2, 3, 5, 6
+SPHERE, CAPSULE, ELLIPSOID, CYLINDER, BOX, MESH = 2, 3, 4, 5, 6, 7
+
+# Colours of what is not painted.
+LINK, JOINT = (0.82, 0.84, 0.86, 1.0), (0.0, 0.447, 0.698, 1.0)
 
 # Radius of a link, as a share of the median length; of a joint's ball, as a share of that radius.
 LINK_RADIUS, BALL_RADIUS = 0.2, 1.35
@@ -31,14 +34,16 @@ SHORTEST = 1e-6
 
 
 class Shapes(NamedTuple):
-    """Primitive shapes on bodies.
+    """Shapes on bodies.
 
     Attributes:
       body (n,): index of the body that carries each.
-      kind (n,): `SPHERE`, `CAPSULE`, `CYLINDER` or `BOX`.
-      size (n, 3) [m]: MuJoCo's: radius; radius and half length along z; half edges.
+      kind (n,): `SPHERE`, `CAPSULE`, `ELLIPSOID`, `CYLINDER`, `BOX` or `MESH`.
+      size (n, 3) [m]: MuJoCo's: radius; radius and half length along z; half axes; half edges, of a mesh of its box.
       position (n, 3) [m], rotation (n, 3, 3): in the body's axes.
       is_joint (n,): whether it stands for a joint, and not for a link.
+      color (n, 4): RGBA in [0, 1].
+      mesh (n,): the `Mesh` of each, or None.
     """
 
     body: np.ndarray
@@ -47,6 +52,17 @@ class Shapes(NamedTuple):
     position: np.ndarray
     rotation: np.ndarray
     is_joint: np.ndarray
+    color: np.ndarray
+    mesh: np.ndarray
+
+
+def unpainted(
+    body: np.ndarray, kind: np.ndarray, size: np.ndarray, position: np.ndarray, rotation: np.ndarray, is_joint: Any
+) -> Shapes:
+    """Primitive shapes in the colours of links and joints."""
+    is_joint = np.asarray(is_joint, bool)
+    color = np.where(is_joint[:, None], JOINT, LINK)
+    return Shapes(body, kind, size, position, rotation, is_joint, color, np.full(len(body), None))
 
 
 def one_robot(robot: Robot) -> Robot:
@@ -64,18 +80,42 @@ def first_of_batch(tree: T) -> T:
 
 
 def shapes_of(robot: Robot) -> Shapes:
-    """What a robot looks like: its own shapes where they are known, those of a bundled robot always, else automatic."""
+    """What a robot looks like: what its model shows, or the bundled robot that it is, or what it collides with.
+
+    The first of these that there is; else automatic shapes.
+    """
     robot = one_robot(robot)
+    if robot.visual.body.size:
+        return _seen_shapes(robot)
     own = _bundled_shapes(robot.topology)
     if own is None and robot.geometry is not None:
         own = _kept_shapes(robot.geometry)
     return automatic_shapes(robot) if own is None or not own.body.size else own
 
 
+def _seen_shapes(robot: Robot) -> Shapes:
+    """What the model shows, and automatic shapes for bodies whose files could not be read."""
+    visual, automatic = robot.visual, automatic_shapes(robot)
+    mesh = np.full(len(visual.body), None)
+    mesh[:] = visual.meshes
+    seen = Shapes(
+        visual.body,
+        visual.kind,
+        visual.size,
+        visual.position,
+        matrices(visual.quaternion),
+        np.zeros(len(visual.body), bool),
+        visual.color,
+        mesh,
+    )
+    bare = np.isin(automatic.body, visual.bare)
+    return Shapes(*(np.concatenate([x, y[bare]]) for x, y in zip(seen, automatic, strict=True)))
+
+
 def _kept_shapes(geometry: Geometry) -> Shapes:
     numbers = {"sphere": SPHERE, "capsule": CAPSULE, "box": BOX}
     rows = [i for i, kind in enumerate(geometry.kinds) if kind in numbers]
-    return Shapes(
+    return unpainted(
         np.array([geometry.bodies[i] for i in rows], int),
         np.array([numbers[geometry.kinds[i]] for i in rows], int),
         np.asarray(geometry.size)[rows],
@@ -97,7 +137,7 @@ def _bundled_shapes(topology: Topology) -> Shapes | None:
 def _bundled(name: str) -> tuple[tuple[str, ...], Shapes]:
     """Names of the bodies of a bundled robot, and its shapes; dark ones stand for joints."""
     model = mujoco.MjModel.from_xml_path(str(find_by_name(name)))
-    return tuple(model.body(i).name for i in range(model.nbody)), Shapes(
+    return tuple(model.body(i).name for i in range(model.nbody)), unpainted(
         model.geom_bodyid.astype(int),
         model.geom_type.astype(int),
         model.geom_size.copy(),
@@ -129,7 +169,7 @@ def automatic_shapes(robot: Robot) -> Shapes:
     if not rows:
         bodies = range(1, len(robot.topology.body_parents)) or (0,)
         rows = [(body, SPHERE, (ALONE, 0, 0), np.zeros(3), np.eye(3), False) for body in bodies]
-    return Shapes(*(np.array(column) for column in zip(*rows, strict=True)))
+    return unpainted(*(np.array(column) for column in zip(*rows, strict=True)))
 
 
 def _radius(lengths: np.ndarray) -> float:

@@ -1,8 +1,40 @@
 """Shapes as triangles."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from jaxik.pictures.shapes import CAPSULE, CYLINDER, SPHERE, Shapes
+from jaxik.kinematics.visual import Mesh
+from jaxik.pictures.shapes import CAPSULE, CYLINDER, ELLIPSOID, MESH, SPHERE, Shapes
+
+
+class Part(NamedTuple):
+    """All triangles of the links, or of the joints, of a body.
+
+    Attributes:
+      body: its index.
+      is_joint: whether they stand for joints.
+      vertices (n, 3) [m], in the body's axes; faces (m, 3).
+    """
+
+    body: int
+    is_joint: bool
+    vertices: np.ndarray
+    faces: np.ndarray
+
+
+def parts(shapes: Shapes, corners: int) -> list[Part]:
+    """The shapes of each body in one; `corners` around a circle."""
+    found = []
+    for body, is_joint in sorted(set(zip(shapes.body.tolist(), shapes.is_joint.tolist(), strict=True))):
+        vertices, faces, count = [], [], 0
+        for index in np.flatnonzero((shapes.body == body) & (shapes.is_joint == is_joint)):
+            points, triangles = mesh(shapes, int(index), corners)
+            vertices.append(points @ shapes.rotation[index].T + shapes.position[index])
+            faces.append(triangles + count)
+            count += len(points)
+        found.append(Part(body, is_joint, np.concatenate(vertices), np.concatenate(faces)))
+    return found
 
 
 def mesh(shapes: Shapes, index: int, corners: int) -> tuple[np.ndarray, np.ndarray]:
@@ -14,11 +46,18 @@ def mesh(shapes: Shapes, index: int, corners: int) -> tuple[np.ndarray, np.ndarr
       corners: around a circle.
     """
     kind, (a, b, _) = shapes.kind[index], shapes.size[index]
+    if kind == MESH:
+        own: Mesh = shapes.mesh[index]
+        return own.vertices, own.faces
     quarter = np.linspace(0, np.pi / 2, corners // 4 + 1)
     if kind in (SPHERE, CAPSULE):
         half = b if kind == CAPSULE else 0.0
         lower = np.stack([a * np.sin(quarter), -half - a * np.cos(quarter)], axis=1)
         return _turned(np.concatenate([lower, lower[::-1] * (1, -1)]), corners)
+    if kind == ELLIPSOID:
+        half_turn = np.linspace(0, np.pi, corners // 2 + 1)
+        vertices, faces = _turned(np.stack([np.sin(half_turn), -np.cos(half_turn)], axis=1), corners)
+        return vertices * shapes.size[index], faces
     if kind == CYLINDER:
         # The edges are there twice: their normals are not rounded off.
         return _turned(np.array([[0, -b], [a, -b], [a, -b], [a, b], [a, b], [0, b]]), corners)

@@ -1,22 +1,26 @@
 """The nodes of the page: the robot, its ghosts, and the handles of its targets."""
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from jaxik.core.status import Status
-from jaxik.pictures.drawing import BLUE, LINK, ORANGE, SKY, VERMILION
-from jaxik.pictures.render import GHOST
+from jaxik.pictures.drawing import BLUE, ORANGE, SKY, VERMILION
+from jaxik.pictures.render import GHOST, GHOST_FACES
 from jaxik.pictures.shapes import shapes_of
+from jaxik.pictures.simplify import simplified
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
 from jaxik.tasks.frame import FrameTask
-from jaxik.viewer.meshes import mesh
+from jaxik.viewer.meshes import mesh, parts
 
 # Corners around a circle: round enough from where a whole robot is in view; of ghosts, there are hundreds.
 CORNERS, GHOST_CORNERS = 20, 8
+# Triangles of the robot's meshes: half a megabyte.
+FACES = 30_000
 # Of the robot's size: handles, and how far away the camera is.
 HANDLE, DISTANCE = 0.16, 1.5
 # Handles nearer to each other than this share of the robot's size are at one place: smaller ones would not help.
@@ -34,12 +38,13 @@ class Scene:
 
     def __init__(self, server: Any, robot: Robot, bodies: np.ndarray) -> None:
         """Draw the robot and its floor."""
-        self._scene, self._shapes = server.scene, shapes_of(robot)
+        shapes = shapes_of(robot)
+        self._scene, self._shapes = server.scene, simplified(shapes, FACES)
+        self._parts_of_ghosts = functools.cache(lambda: parts(simplified(shapes, GHOST_FACES), GHOST_CORNERS))
         self._handles: dict[str, Any] = {}
         self._ghosts: list[Any] = []
         self._parts: dict[int, list[tuple[Any, Any]]] = {}
         self._marked: frozenset[int] = frozenset()
-        self._turned = _wxyz(self._shapes.rotation)
         self.size = self._stage(server, bodies)
         self._bodies = {int(body): self._scene.add_frame(f"/robot/{body}", show_axes=False)
                         for body in np.unique(self._shapes.body)}  # fmt: skip
@@ -49,8 +54,11 @@ class Scene:
 
     def _stage(self, server: Any, bodies: np.ndarray) -> float:
         """Floor, light and camera; returns the size of the robot [m]."""
-        _, position = self._drawn(bodies[None])
-        low, high = position[0].min(axis=0), position[0].max(axis=0)
+        from viser.transforms import SO3
+
+        at = bodies[self._shapes.body]
+        position = at[:, 4:] + SO3(at[:, :4]) @ self._shapes.position
+        low, high = position.min(axis=0), position.max(axis=0)
         size = max(float(np.linalg.norm(high - low)), 0.1)
         middle = (low + high) / 2
         self._scene.set_up_direction("+z")
@@ -61,30 +69,22 @@ class Scene:
         return size
 
     def _add_shape(self, index: int) -> None:
+        from viser.transforms import SO3
+
         shapes = self._shapes
         body = int(shapes.body[index])
         vertices, faces = mesh(shapes, index, CORNERS)
-        color = _rgb(BLUE if shapes.is_joint[index] else LINK)
+        color = _rgb(shapes.color[index, :3])
         node = self._scene.add_mesh_simple(
             f"/robot/{body}/{index}",
             vertices,
             faces,
             color=color,
+            opacity=None if shapes.color[index, 3] == 1 else float(shapes.color[index, 3]),
             position=shapes.position[index],
-            wxyz=self._turned[index],
+            wxyz=SO3.from_matrix(shapes.rotation[index]).wxyz,
         )
         self._parts.setdefault(body, []).append((node, color))
-
-    def _drawn(self, bodies: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where shapes are, wxyz (n, m, 4) and positions (n, m, 3), with bodies at poses (n, nbody, 7)."""
-        from viser.transforms import SO3
-
-        turned = SO3(bodies[:, self._shapes.body, :4])
-        own = SO3(np.broadcast_to(self._turned, (len(bodies), *self._turned.shape)))
-        position = bodies[:, self._shapes.body, 4:] + turned @ np.broadcast_to(
-            self._shapes.position, turned.wxyz[..., 1:].shape
-        )
-        return (turned @ own).wxyz, position
 
     def move(self, bodies: np.ndarray) -> None:
         """Draw the robot with its bodies at poses (nbody, 7), wxyz and position [m]."""
@@ -103,27 +103,28 @@ class Scene:
 
         Replaces the ghosts that there were; where there are as many, they are moved.
         """
-        shapes, count = self._shapes, len(bodies)
+        count = len(bodies)
         converged = np.ones(count, bool) if status is None else np.asarray(status) == Status.CONVERGED
-        wxyz, position = self._drawn(bodies)
         if self._ghosts and len(self._ghosts[0].batched_positions) != count:
             self._scene.remove_by_name("/ghosts")
             self._ghosts = []
-        for index in range(len(shapes.body)):
-            good, bad = (BLUE, VERMILION) if shapes.is_joint[index] else (SKY, ORANGE)
+        for index, part in enumerate(self._parts_of_ghosts()):
+            good, bad = (BLUE, VERMILION) if part.is_joint else (SKY, ORANGE)
+            wxyz, position = bodies[:, part.body, :4], bodies[:, part.body, 4:]
             color = np.where(converged[:, None], _rgb(good), _rgb(bad)).astype(np.uint8)
             if index < len(self._ghosts):
                 node = self._ghosts[index]
-                node.batched_positions = position[:, index].astype(np.float32)
-                node.batched_wxyzs = wxyz[:, index].astype(np.float32)
+                node.batched_positions = position.astype(np.float32)
+                node.batched_wxyzs = wxyz.astype(np.float32)
                 node.batched_colors = color
                 continue
             self._ghosts.append(
                 self._scene.add_batched_meshes_simple(
                     f"/ghosts/{index}",
-                    *mesh(shapes, index, GHOST_CORNERS),
-                    wxyz[:, index],
-                    position[:, index],
+                    part.vertices,
+                    part.faces,
+                    wxyz,
+                    position,
                     batched_colors=color,
                     opacity=GHOST,
                     lod="off",
@@ -196,12 +197,6 @@ class Scene:
             self._handles[name].wxyz = pose[:4]
 
 
-def _rgb(color: tuple[float, float, float]) -> tuple[int, int, int]:
+def _rgb(color: Iterable[float]) -> tuple[int, int, int]:
     red, green, blue = (round(255 * share) for share in color)
     return red, green, blue
-
-
-def _wxyz(rotation: np.ndarray) -> np.ndarray:
-    from viser.transforms import SO3
-
-    return SO3.from_matrix(rotation).wxyz

@@ -20,11 +20,12 @@ from jaxik.robot.loading.equalities import read_equalities, read_tendons
 from jaxik.robot.loading.geometry import ALWAYS, SAMPLES, read_geometry
 from jaxik.robot.loading.npz import read_robot
 from jaxik.robot.loading.repair import summarise
-from jaxik.robot.loading.sources import Source, read_source
+from jaxik.robot.loading.sources import Source, bundled_robots, read_source
+from jaxik.robot.loading.visual import read_visual
 from jaxik.robot.robot import Robot
 
 
-def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robot:
+def load_robot(source: Any, *, geometry: Literal["model"] | None = None, meshes: bool = False) -> Robot:
     """Load a robot.
 
     Args:
@@ -35,6 +36,9 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robo
       geometry: "model" keeps the spheres, capsules, boxes and planes of the model that collide (contype, conaffinity)
         for `robot.distances` and collision limits, and finds the pairs of them that can; None keeps none. Pairs that
         never come near in random configurations are left out, for the poses and limits that the model has.
+      meshes: keep what the model shows, meshes, shapes and colours, so that pictures, films and pages draw it; without,
+        or where there is nothing, a ball stands for each joint and a capsule for each link. Bundled robots need none;
+        `jaxik.save` leaves it out.
 
     Returns:
       The robot; its leaves have JAX's default float type. Kinematics load where meshes are missing or collision
@@ -43,7 +47,7 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robo
     Raises:
       UnknownNameError: an unknown name; lists the near ones.
       LoadError: a missing or damaged file, malformed XML, or a model that MuJoCo refuses, with its message; one without
-        shapes, where they are asked for.
+        shapes, where they are asked for; a saved robot, which has no meshes.
     """
     if geometry is not None:
         validation.one_of("geometry", geometry, ("model",))
@@ -53,22 +57,34 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None) -> Robo
             raise LoadError(
                 f"{source} was saved without shapes: load the model with geometry={geometry!r}, and save again"
             )
+        if meshes:
+            raise LoadError(f"{source} is a saved robot, which has no meshes: load its model with meshes=True")
         return stored
     read = read_source(source)
     robot = build_robot(read)
     notes = [*read.dropped, *_notes(robot, read.model)]
     if geometry is not None:
-        samples = np.asarray(robot.sample(jax.random.key(0), SAMPLES))
-        shapes = read_geometry(read.model, read.name, samples)
-        robot = dataclasses.replace(robot, geometry=shapes)
-        notes += [f"shapes that no distance is known of: {what}" for what in shapes.lost]
-        always = [f"{pair.first} - {pair.second}" for pair in shapes.dropped if pair.reason.startswith(ALWAYS)]
-        notes += (
-            [f"pairs of shapes that always touch, which nothing can keep apart: {summarise(always)}"] if always else []
-        )
+        robot, lost = _with_geometry(robot, read)
+        notes += lost
+    if meshes and source not in bundled_robots():
+        if read.format == "mjx":
+            notes.append("an mjx.Model has no meshes to draw: load the model from its file")
+        else:
+            visual = read_visual(read.model, robot.topology, read.format == "urdf", read.bare)
+            robot = dataclasses.replace(robot, visual=visual)
     if notes:
         warnings.warn(f"{read.name}: {'; '.join(notes)}", JaxikWarning, stacklevel=2)
     return robot
+
+
+def _with_geometry(robot: Robot, read: Source) -> tuple[Robot, list[str]]:
+    """The robot with its shapes that collide, and what is to be said of them."""
+    shapes = read_geometry(read.model, read.name, np.asarray(robot.sample(jax.random.key(0), SAMPLES)))
+    notes = [f"shapes that no distance is known of: {what}" for what in shapes.lost]
+    always = [f"{pair.first} - {pair.second}" for pair in shapes.dropped if pair.reason.startswith(ALWAYS)]
+    if always:
+        notes.append(f"pairs of shapes that always touch, which nothing can keep apart: {summarise(always)}")
+    return dataclasses.replace(robot, geometry=shapes), notes
 
 
 def build_robot(source: Source) -> Robot:

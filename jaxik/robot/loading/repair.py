@@ -8,11 +8,13 @@ import contextlib
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
 
 from jaxik.core.errors import LoadError
+from jaxik.robot.loading.visual import SHOWN
 
 # Enough for MuJoCo (it asks for more than 1e-15), and too little to move a centre of mass: 1e-9 kg beside 1 kg at 1 m
 # moves it by a nanometre.
@@ -27,15 +29,26 @@ _SIZES = {
 }
 
 
-def compile_kinematics(spec: mujoco.MjSpec, where: str) -> tuple[mujoco.MjModel, tuple[str, ...]]:
+class Reduced(NamedTuple):
+    """A model that compiled.
+
+    Attributes:
+        model: the model.
+        dropped: one sentence for each kind of thing that was left out or repaired.
+        bare: names of bodies that lost their meshes and have no other shape to be seen.
+    """
+
+    model: mujoco.MjModel
+    dropped: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+
+
+def compile_kinematics(spec: mujoco.MjSpec, where: str) -> Reduced:
     """Compile a spec, reduced as little as possible.
 
     Args:
         spec: the specification; it is not modified.
         where: what the error message calls the model (a path or a name).
-
-    Returns:
-        The model, and one sentence for each kind of thing that was left out or repaired.
 
     Raises:
         LoadError: the model does not compile even when reduced to its kinematics; with MuJoCo's message.
@@ -58,12 +71,24 @@ def compile_kinematics(spec: mujoco.MjSpec, where: str) -> tuple[mujoco.MjModel,
         except ValueError as error:
             message = str(error)
             continue
+        bare: list[str] = []
         if count > 1:
+            bare = _bare(spec, model)
             moved = range(1, model.nbody)
             light = [model.body(i).name for i in moved if model.body_jntnum[i] and model.body_mass[i] == _BOUND]
             dropped += _sentence("bodies without mass", light)
-        return model, tuple(dropped)
+        return Reduced(model, tuple(dropped), tuple(bare))
     raise LoadError(f"{where}: MuJoCo cannot compile this model: {tidy(message)}")
+
+
+def _bare(spec: mujoco.MjSpec, model: mujoco.MjModel) -> list[str]:
+    """Names of the bodies that lost their meshes, and have no other shape that is seen."""
+    seen = set(model.geom_bodyid[np.isin(model.geom_group, SHOWN)])
+    return [
+        body.name
+        for index, body in enumerate(spec.bodies)
+        if index not in seen and any(geom.meshname and geom.group in SHOWN for geom in body.geoms)
+    ]
 
 
 @contextlib.contextmanager

@@ -3,8 +3,10 @@
 import dataclasses
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import mujoco
 import numpy as np
@@ -13,7 +15,7 @@ from jaxik.core.errors import JaxikError, LoadError
 from jaxik.robot.loading.catalog import bundled_robots, find_by_name, main_model
 from jaxik.robot.loading.mjcf import read_mjcf
 from jaxik.robot.loading.mjx import is_mjx_model, rebuild_model
-from jaxik.robot.loading.repair import compile_kinematics
+from jaxik.robot.loading.repair import Reduced, compile_kinematics
 from jaxik.robot.loading.urdf import read_urdf
 
 __all__ = ["Source", "bundled_robots", "read_source"]
@@ -30,12 +32,16 @@ class Source:
         name: the bundled name, the file's stem, or the name written in the model; "model" where there is none.
         velocity_limits: joint name to rad/s or m/s; a joint that is absent has none known.
         dropped: what was left out or repaired so that the model loads, a sentence each.
+        bare: names of bodies whose shapes were all left out.
+        format: "mjx" has no meshes; of a "urdf" MuJoCo keeps <visual> and <collision> shapes apart by their group.
     """
 
     model: mujoco.MjModel
     name: str
     velocity_limits: dict[str, float]
     dropped: tuple[str, ...]
+    bare: tuple[str, ...] = ()
+    format: Literal["mujoco", "urdf", "mjx"] = "mujoco"
 
 
 def read_source(source: Any) -> Source:
@@ -53,14 +59,13 @@ def read_source(source: Any) -> Source:
         LoadError: no such file, malformed XML, or a model that MuJoCo refuses; with its message and the path.
     """
     if isinstance(source, mujoco.MjModel):
-        return _source(source, _model_name(source), {}, ())
+        return _source(Reduced(source), _model_name(source))
     if isinstance(source, mujoco.MjSpec):
         name = _given(source.modelname)
-        model, dropped = compile_kinematics(source, name)
-        return _source(model, name, {}, dropped)
+        return _source(compile_kinematics(source, name), name)
     if is_mjx_model(source):
         model, dropped = rebuild_model(source)
-        return _source(model, _model_name(model), {}, dropped)
+        return _source(Reduced(model, dropped), _model_name(model), format="mjx")
     if not isinstance(source, (str, os.PathLike)):
         raise JaxikError(
             f"cannot load a robot from {type(source).__name__}; give a name, a path, XML text, a mujoco.MjModel, "
@@ -93,25 +98,31 @@ def _read_xml(text: str, path: Path | None) -> Source:
     if kind == "robot":
         folder = Path.cwd() if path is None else path.parent.absolute()
         urdf = read_urdf(text, folder, where)
-        model, dropped = compile_kinematics(urdf.spec, where)
+        compiled = compile_kinematics(urdf.spec, where)
         for name, position in urdf.locked.items():
-            joint = model.joint(name).id
-            model.jnt_limited[joint], model.jnt_range[joint] = 1, position
-        limits, dropped, spec = urdf.velocity_limits, urdf.dropped + dropped, urdf.spec
-    elif kind == "mujoco":
+            joint = compiled.model.joint(name).id
+            compiled.model.jnt_limited[joint], compiled.model.jnt_range[joint] = 1, position
+        name = path.stem if path is not None else _given(urdf.spec.modelname)
+        reduced = Reduced(compiled.model, urdf.dropped + compiled.dropped, urdf.bare + compiled.bare)
+        return _source(reduced, name, urdf.velocity_limits, "urdf")
+    if kind == "mujoco":
         spec, missing = read_mjcf(text if path is None else path, where)
-        model, dropped = compile_kinematics(spec, " without ".join((where, *missing)))
-        if missing and model.njnt == 0:
+        compiled = compile_kinematics(spec, " without ".join((where, *missing)))
+        if missing and compiled.model.njnt == 0:
             raise LoadError(f"{where}: no joint is left without {', '.join(missing)}; put the missing files in place")
-        limits, dropped = {}, missing + dropped
-    else:
-        raise LoadError(f"{where}: the root element is {kind}; it has to be <mujoco> (MJCF) or <robot> (URDF)")
-    name = path.stem if path is not None else _given(spec.modelname)
-    return _source(model, name, limits, dropped)
+        name = path.stem if path is not None else _given(spec.modelname)
+        return _source(Reduced(compiled.model, missing + compiled.dropped, compiled.bare), name)
+    raise LoadError(f"{where}: the root element is {kind}; it has to be <mujoco> (MJCF) or <robot> (URDF)")
 
 
-def _source(model: mujoco.MjModel, name: str, limits: dict[str, float], dropped: tuple[str, ...]) -> Source:
-    return Source(model, name, _numeric_velocity_limits(model) | limits, dropped)
+def _source(
+    reduced: Reduced,
+    name: str,
+    limits: Mapping[str, float] = MappingProxyType({}),
+    format: Literal["mujoco", "urdf", "mjx"] = "mujoco",
+) -> Source:
+    velocity_limits = {**_numeric_velocity_limits(reduced.model), **limits}
+    return Source(reduced.model, name, velocity_limits, reduced.dropped, reduced.bare, format)
 
 
 def _model_name(model: mujoco.MjModel) -> str:

@@ -28,12 +28,14 @@ class Urdf:
         velocity_limits: joint name to rad/s or m/s, where `<limit velocity=...>` is positive.
         locked: joint name to the one position [rad or m] that its equal lower and upper limit allow.
         dropped: what was left out, a sentence each.
+        bare: names of links that had shapes and have none.
     """
 
     spec: mujoco.MjSpec
     velocity_limits: dict[str, float]
     locked: dict[str, float]
     dropped: tuple[str, ...]
+    bare: tuple[str, ...]
 
 
 def read_urdf(text: str, folder: Path, where: str) -> Urdf:
@@ -65,7 +67,8 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
                 f"URDF knows {', '.join(_JOINT_TYPES)}"
             )
 
-    dropped = _resolve_meshes(root, folder) + _drop_mimics_of_nothing(joints)
+    dropped, bare = _resolve_meshes(root, folder)
+    dropped += _drop_mimics_of_nothing(joints)
     try:
         locked, unlimited, crossed = _rewrite_limits(joints)
         velocity_limits = {name: value for joint in joints for name, value in _velocity_limits(joint).items()}
@@ -83,7 +86,7 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
         raise LoadError(f"{where}: {tidy(str(error))}") from error
     for name, child in inner_floats:
         _add_floating(spec.body(child), name)
-    return Urdf(spec, velocity_limits, locked, dropped)
+    return Urdf(spec, velocity_limits, locked, dropped, bare)
 
 
 def _drop_mimics_of_nothing(joints: list[ET.Element]) -> tuple[str, ...]:
@@ -97,8 +100,12 @@ def _drop_mimics_of_nothing(joints: list[ET.Element]) -> tuple[str, ...]:
     return (f"mimics of joints that do not exist, by joints: {summarise(lost)}",) if lost else ()
 
 
-def _resolve_meshes(root: ET.Element, folder: Path) -> tuple[str, ...]:
-    """Make mesh paths absolute, drop the shapes whose mesh cannot be read, and keep tool frames and visual shapes."""
+def _resolve_meshes(root: ET.Element, folder: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Make mesh paths absolute, drop the shapes whose mesh cannot be read, and keep tool frames and visual shapes.
+
+    Returns:
+      What was dropped, and the links that lose all of their shapes.
+    """
     extension = root.find("mujoco")
     extension = ET.SubElement(root, "mujoco") if extension is None else extension
     compiler = extension.find("compiler")
@@ -109,8 +116,10 @@ def _resolve_meshes(root: ET.Element, folder: Path) -> tuple[str, ...]:
 
     missing: list[str] = []
     foreign: list[str] = []
+    bare: list[str] = []
     for link in root.findall("link"):
-        for shape in (*link.findall("visual"), *link.findall("collision")):
+        shapes = (*link.findall("visual"), *link.findall("collision"))
+        for shape in shapes:
             mesh = shape.find("geometry/mesh")
             if mesh is None:
                 continue
@@ -121,12 +130,14 @@ def _resolve_meshes(root: ET.Element, folder: Path) -> tuple[str, ...]:
                 link.remove(shape)
             else:
                 mesh.set("filename", str(found))
+        if shapes and link.find("visual") is None and link.find("collision") is None:
+            bare.append(link.get("name", ""))
     sentences = []
     if missing:
         sentences.append(f"meshes that are not found: {summarise(missing)}")
     if foreign:
         sentences.append(f"meshes that MuJoCo does not read: {summarise(foreign)}")
-    return tuple(sentences)
+    return tuple(sentences), tuple(bare)
 
 
 def _find_mesh(name: str, folder: Path, mesh_folder: Path) -> Path | None:
