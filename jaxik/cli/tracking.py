@@ -93,7 +93,7 @@ def read_track_job(file: YamlFile) -> TrackJob:
     """
     root, folder = file.root, file.path.parent
     units, written = read_units(root), root.section("tasks")
-    robot = read_robot(root, folder, units)
+    robot = read_robot(root, folder, units, meshes=False)
     source = Source(robot, folder, units, root.integer("seed", 0), None)
     tasks, constraints = read_tasks(written, source, of_motion=True), read_constraints(root, written, source)
     for name, task in (tasks | (constraints or {})).items():
