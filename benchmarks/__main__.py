@@ -1,7 +1,7 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [collision] [search] [--output F];
-exits with 1 where a gate is missed. Pictures of `search` are written beside the JSON.
+python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [collision] [collision_free]
+[search] [--output F]; exits with 1 where a gate is missed. Pictures of `search` are written beside the JSON.
 """
 
 import argparse
@@ -16,8 +16,19 @@ from typing import Any
 
 import jax
 
-# `collision` and `search` come last: they share what follows them out over all cores.
-BENCHMARKS = ("compile", "chain", "solve", "steps", "gradients", "step", "humanoid", "collision", "search")
+# `collision` and what follows come last: they share batches out over all cores.
+BENCHMARKS = (
+    "compile",
+    "chain",
+    "solve",
+    "steps",
+    "gradients",
+    "step",
+    "humanoid",
+    "collision",
+    "collision_free",
+    "search",
+)
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
 
 
@@ -54,7 +65,7 @@ def main() -> int:
         "names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}; all by default"
     )
     parser.add_argument("--output", type=Path, help="also write the JSON here")
-    search = parser.add_argument_group("search")
+    search = parser.add_argument_group("search and collision_free")
     search.add_argument("--targets", type=int, default=10_000, help="of each robot; 10000 by default")
     search.add_argument(
         "--largest-batch", type=int, help="of Panda, up to 1048576; 32768 on a CPU by default, else all"
@@ -72,7 +83,8 @@ def main() -> int:
             "largest_batch": arguments.largest_batch,
             "robots": arguments.robots,
             "pictures": arguments.output and arguments.output.parent,
-        }
+        },
+        "collision_free": {"targets": arguments.targets, "arms": arguments.robots},
     }
     results = {}
     for name in BENCHMARKS:

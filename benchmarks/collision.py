@@ -59,7 +59,7 @@ def _scene() -> tuple[jaxik.Robot, jaxik.World, mujoco.MjModel]:
     return jaxik.load_robot("panda", geometry="model"), world, spec.compile()
 
 
-def _least(model: mujoco.MjModel, path: np.ndarray, pairs: set[frozenset[str]]) -> np.ndarray:
+def least_distances(model: mujoco.MjModel, path: np.ndarray, pairs: set[frozenset[str]]) -> np.ndarray:
     """The least distance (n,) [m] of contacts between pairs at configurations (n, nq), zero where there is none."""
     data, least = mujoco.MjData(model), np.zeros(len(path))
     looked_at = np.zeros((model.ngeom, model.ngeom), bool)
@@ -96,7 +96,7 @@ def _steps(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: jax
     ours = {
         **times,
         "steps_per_s": round(BATCH * STEPS / times["run_ms"] * 1e3),
-        "least_mm": float(1e3 * _least(model, np.asarray(path).reshape(-1, robot.nq), pairs).min()),
+        "least_mm": float(1e3 * least_distances(model, np.asarray(path).reshape(-1, robot.nq), pairs).min()),
         "without_solution": int(np.sum(np.asarray(status) != jaxik.Status.CONVERGED)),
         "shortened": float(np.mean(np.asarray(fraction) < 1)),
     }
@@ -125,7 +125,7 @@ def _mink(model: mujoco.MjModel, robot: jaxik.Robot, names: Any, q: np.ndarray, 
     seconds = time.perf_counter() - begin
     return {
         "steps_per_s": round(len(path) / seconds),
-        "least_mm": float(1e3 * _least(model, np.array(path), pairs).min()),
+        "least_mm": float(1e3 * least_distances(model, np.array(path), pairs).min()),
         "without_solution": lost,
     }
 
@@ -145,7 +145,7 @@ def _searches(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: 
 
         found, times = measured(search, targets)
         converged = np.asarray(found.converged)
-        deepest = _least(model, np.asarray(found.q)[converged], pairs)
+        deepest = least_distances(model, np.asarray(found.q)[converged], pairs)
         results[name] = {
             **times,
             "targets_per_s": round(TARGETS / times["run_ms"] * 1e3),
