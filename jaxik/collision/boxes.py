@@ -33,7 +33,8 @@ class Box(NamedTuple):
 
     def support(self, direction: Vector) -> Vector:
         """The corner that is farthest in a direction of the world."""
-        local = self.inward(direction)
+        # Of an axis at a right angle to the direction, rounding has the sign: the same one for each component.
+        local = self.inward(direction).map(materialize)
         return self.center + self.outward(self.half.map(lambda h, d: jnp.where(d < 0, -h, h), local))
 
     @property
@@ -68,7 +69,7 @@ def segment_box(a: Segment, b: Box) -> Contact:
     t = materialize(nearest_parameter(local, b.half))
     distance, direction = _outside(local.at(t), b)
     depth, axis = _shortest_way_out(local, b.half)
-    out, t_inside = _way_out(local, b.half, materialize(axis))
+    out, t_inside = jax.tree.map(materialize, _way_out(local, b.half, materialize(axis)))
     apart = distance > 0
     normal = b.outward(select(apart, direction, -out))
     return Contact(jnp.where(apart, distance, -depth), normal, a.at(jnp.where(apart, t, t_inside)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -52,6 +53,7 @@ class Operands(NamedTuple):
       first, second: all shapes of these kinds.
       rows: the first and the second shape of each pair (p,), among these.
       turned (p,): bool, which pairs are named the other way round; None for none.
+      few: whether these are some of the pairs, which differ between elements of a batch.
     """
 
     kinds: tuple[str, str]
@@ -59,11 +61,12 @@ class Operands(NamedTuple):
     second: Swept
     rows: tuple[jax.Array, jax.Array]
     turned: jax.Array | None
+    few: bool = False
 
     def take(self, which: jax.Array) -> Operands:
         """Some of the pairs (k,)."""
         rows = self.rows[0][which], self.rows[1][which]
-        return self._replace(rows=rows, turned=None if self.turned is None else self.turned[which])
+        return self._replace(few=True, rows=rows, turned=None if self.turned is None else self.turned[which])
 
 
 def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> list[Operands]:
@@ -80,11 +83,36 @@ def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
 
 def contact_of(given: Operands, pairs: Pairs = PAIRS) -> Contact:
     """The pairs (p,) of one class; an obstacle that is masked is infinitely far away."""
-    a, b = (jax.tree.map(lambda x, at=at: x[at], side) for side, at in zip(given[1:3], given.rows, strict=True))
-    contact = pairs[given.kinds](a.core, b.core).swept(a.radius, b.radius)
-    if given.turned is not None:
-        contact = either(given.turned, contact.reversed(), contact)
+    return _contact(pairs[given.kinds], given.few, given.first, given.second, given.rows, given.turned)
+
+
+# A program looks at the same pairs in many places: traced once, `search` is traced in half of the time.
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _contact(
+    function: Callable[[Any, Any], Contact],
+    few: bool,
+    first: Swept,
+    second: Swept,
+    rows: tuple[jax.Array, jax.Array],
+    turned: jax.Array | None,
+) -> Contact:
+    take = _gathered_at_once if few else _gathered
+    a, b = take(first, rows[0]), take(second, rows[1])
+    contact = function(a.core, b.core).swept(a.radius, b.radius)
+    if turned is not None:
+        contact = either(turned, contact.reversed(), contact)
     return contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
+
+
+def _gathered(shapes: Swept, at: jax.Array) -> Swept:
+    return jax.tree.map(lambda x: x[at], shapes)
+
+
+def _gathered_at_once(shapes: Swept, at: jax.Array) -> Swept:
+    """The same by one gather: a program with 56 kernels less; of all pairs it would take twice the time."""
+    leaves, structure = jax.tree.flatten(shapes._replace(exists=shapes.exists.astype(shapes.radius.dtype)))
+    found: Swept = jax.tree.unflatten(structure, list(jnp.stack(leaves)[:, at]))
+    return found._replace(exists=found.exists > 0.5)
 
 
 def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> Contact:

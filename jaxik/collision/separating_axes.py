@@ -19,8 +19,10 @@ def separation(a: Box, b: Box) -> Contact:
     """
     apart = b.center - a.center
     distance, number = _widest(a, b, apart)
-    axis = _axis(a, b, materialize(number))
-    return _at_axis(a, b, select(dot(axis, apart) < 0, -axis, axis), distance, number)
+    number = materialize(number)
+    axis = _axis(a, b, number)
+    normal = select(dot(axis, apart) < 0, -axis, axis).map(materialize)
+    return _at_axis(a, b, normal, materialize(distance), number)
 
 
 def _widest(a: Box, b: Box, apart: Vector) -> tuple[jax.Array, jax.Array]:
@@ -72,7 +74,8 @@ def _chosen(axes: tuple[Vector, Vector, Vector], place: jax.Array) -> Vector:
 
 def _place_a(number: jax.Array) -> jax.Array:
     """Which of a's axes (0, 1 or 2) an axis at right angles to one of each box belongs to."""
-    return jnp.floor((number - 6) / 3)
+    # A half more than 6: a third of a multiple of 3 may be rounded down.
+    return jnp.floor((number - 5.5) / 3)
 
 
 def _place_b(number: jax.Array) -> jax.Array:

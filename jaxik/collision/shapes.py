@@ -47,19 +47,30 @@ def shape_frames(geometry: Geometry) -> tuple[Frame, ...]:
 
 def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict[str, Swept]:
     """The shapes in the world, by kind: the robot's, and then the obstacles; spheres after all capsules as well."""
-    ours = of_robot(geometry, kin)
-    theirs = {} if world is None else of_world(world, kin.frame_positions.dtype)
+    places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
+    return _by_kind(
+        geometry, world, static_gather(kin.frame_rotations, places), static_gather(kin.frame_positions, places)
+    )
+
+
+# A program asks for them in many places: traced once, it is traced in half of the time.
+@jax.jit
+def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, position: jax.Array) -> dict[str, Swept]:
+    ours = of_robot(geometry, rotation, position)
+    theirs = {} if world is None else of_world(world, position.dtype)
     found = {kind: [x[kind] for x in (ours, theirs) if kind in x] for kind in KINDS}
     found["capsule"] = found["capsule"] + [spheres.as_capsules() for spheres in found["sphere"]]
     # Small arrays: what each pair takes from them is then part of the loop over pairs.
     return {kind: jax.tree.map(lambda *x: jnp.concatenate(x), *parts) for kind, parts in found.items() if parts}
 
 
-def of_robot(geometry: Geometry, kin: Kinematics) -> dict[str, Swept]:
-    """The robot's shapes in the world, by kind, in the order in which the geometry has them."""
-    dtype = kin.frame_positions.dtype
-    places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
-    rotation, position = static_gather(kin.frame_rotations, places), static_gather(kin.frame_positions, places)
+def of_robot(geometry: Geometry, rotation: jax.Array, position: jax.Array) -> dict[str, Swept]:
+    """The robot's shapes in the world, by kind, in the order in which the geometry has them.
+
+    Args:
+      rotation (n, 3, 3), position (n, 3): of the bodies that carry the shapes.
+    """
+    dtype = position.dtype
     own = jax.vmap(lie.quaternion_to_matrix)(geometry.quaternion.astype(dtype))
     offset = jnp.concatenate([own, geometry.position.astype(dtype)[:, :, None]], axis=2)
     # One product, which XLA does not compute again for each distance.
