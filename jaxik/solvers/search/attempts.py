@@ -44,7 +44,7 @@ def _attempts(names: Names) -> Phase:
 
 
 def _blind(names: Names) -> Phase:
-    """The same, of the problem without distances; `met` then says whether one got there."""
+    """The same, of the problem without distances."""
 
     def init(context: Context, result: Result, number: jax.Array) -> State:
         prepared = _without_distances(context)
@@ -78,7 +78,7 @@ def _apart(names: Names) -> Phase:
         return state._replace(
             q=jnp.where(first, result.q, state.q),
             # Of what is polished already: `step` then has nothing left to do where it is free as well.
-            size=jnp.where(first & result.met, result.size, state.size),
+            size=jnp.where(first & result.met & ~result.crawling, result.size, state.size),
         )
 
     def step(context: Context, state: State) -> State:
@@ -143,7 +143,7 @@ def _judged(
         q=verdict.best.q,
         cost=verdict.best.cost,
         errors=verdict.best.errors,
-        met=verdict.found if prepared is context.blind else verdict.best.met,
+        met=verdict.best.met,
         crawling=verdict.unfinished,
         iterations=jnp.zeros_like(tried),
         spent=SearchCounters(so_far.spent.steps + state.iterations, tried + 1),

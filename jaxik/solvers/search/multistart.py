@@ -46,13 +46,11 @@ class Verdict(NamedTuple):
 
     Attributes:
       best: the configuration to go on with.
-      found (): whether it got there and settled.
       again (): whether another attempt is to be made.
       unfinished (): if not, whether Newton's steps are to go on at the best.
     """
 
     best: Best
-    found: jax.Array
     again: jax.Array
     unfinished: jax.Array
 
@@ -99,4 +97,4 @@ def judge(
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), this, best)
     bound = jnp.where(best.met, EXTRA_STARTS, jnp.where(jnp.isfinite(best.cost), UNBOUNDED, BLIND_STARTS))
     again = ~found & (number + 1 < jnp.minimum(bound, starts.spread.count))
-    return Verdict(best, found, again, jnp.isfinite(best.cost) & ~(found & best.met))
+    return Verdict(best, again, jnp.isfinite(best.cost) & ~(found & best.met))
