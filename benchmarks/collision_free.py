@@ -23,6 +23,8 @@ from benchmarks.scenes import NAMES, Scene, scene
 from jaxik.robot.loading.catalog import find_by_name
 
 ARMS = ("panda", "fr3", "ur5e", "ur10e", "gen3", "iiwa14", "xarm7", "dual_arm")
+# How high arms stand that have a torso [m].
+HEIGHTS = {"dual_arm": 0.6}
 TARGETS, NEAR, MARGIN, SOLVED, DEEP = 10_000, 0.1, 0.005, 0.999, 1e-5
 # Beside the tolerances, what rounding adds where they are evaluated anew.
 NEAR_ENOUGH, TURNED_ENOUGH = 1.01e-4, 1.01e-3
@@ -91,7 +93,7 @@ class Arm:
 def _arm(name: str, count: int) -> dict[str, Any]:
     arm, results = Arm(name), {}
     for place in NAMES:
-        found = scene(place, arm.reach)
+        found = scene(place, arm.reach, HEIGHTS.get(name, 0.0))
         results[place] = _solved(arm, found, arm.goals(found.world(), count))
         print(name, place, results[place], flush=True)
     return {"reach_m": round(arm.reach, 3), "first_call_s": arm.first_call_s, **results}

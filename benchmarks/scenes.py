@@ -48,10 +48,14 @@ class Scene(NamedTuple):
             geom.size = [row[6], 0, 0]
 
 
-def scene(name: str, reach: float) -> Scene:
-    """A scene around an arm that stands at the origin and looks along x."""
+def scene(name: str, reach: float, height: float) -> Scene:
+    """A scene around an arm that stands at the origin, so high [m] above the ground, and looks along x."""
     boxes, capsules = _SCENES[name](reach)
-    return Scene(np.array(boxes, float).reshape(-1, 6), np.array(capsules, float).reshape(-1, 7))
+    up = np.array([0, 0, height])
+    return Scene(
+        np.array(boxes, float).reshape(-1, 6) + np.concatenate([up, 0 * up]),
+        np.array(capsules, float).reshape(-1, 7) + np.concatenate([up, up, [0]]),
+    )
 
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:
