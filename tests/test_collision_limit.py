@@ -7,6 +7,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import jaxlie
 import mujoco
 import numpy as np
 import pytest
@@ -214,6 +215,32 @@ def test_solve_moves_out_of_an_obstacle() -> None:
     assert converged[(before < -0.02)].sum() > 10
     assert in_a_world(found.q)[converged].max() == 0 and (found.clearance[converged] >= 0.005).all()
     assert not converged[:100].any()
+
+
+def test_derivatives_by_obstacles_are_exact_or_said_not_to_be() -> None:
+    """Against central differences, of solutions that are free, and of some that press on an obstacle in the way."""
+    q, targets, _ = starts()
+    q, up, step = jnp.asarray(q[80:140], float), jnp.asarray([0.0, 0, 1]), 1e-5
+    poses = jaxlie.SE3.from_rotation_and_translation(
+        arm().frame_pose(arm().sample(jax.random.key(1), 300), "tip").rotation(), targets
+    )
+    task = jaxik.FrameTask(arm().frame("tip"), jaxlie.SE3(jnp.asarray(poses.wxyz_xyz[80:140], float)))
+
+    def solved(shift: Any) -> jaxik.Solution:
+        centers = jnp.asarray([center for center, _ in BALLS]) + shift[..., None] * up
+        obstacles = jaxik.World(spheres=jaxik.Spheres(centers, [radius for _, radius in BALLS]))
+        limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(obstacles, pairs=[("hand", "world")], rows=3)
+        return jaxik.solve(jaxik.Problem(arm(), {"tip": task}, limits=limits), q)
+
+    shift = jnp.asarray([0, step, -step])[:, None, None]
+    batch, tangents = jax.jvp(solved, (shift,), (jnp.ones_like(shift),))  # one program for all
+    differences = (batch.q[1] - batch.q[2]) / (2 * step)
+    wrong = np.abs(tangents.q[0] - differences).max(axis=1) / (1 + np.abs(differences).max(axis=1))
+    status = np.asarray(batch.derivative_status[0])
+    exact, approximate = (status == jaxik.DerivativeStatus[name] for name in ("EXACT", "APPROXIMATE"))
+    moved = np.abs(differences).max(axis=1) > 0.1
+    assert wrong[exact].max() < 1e-6 and exact.sum() > 10
+    assert (approximate & moved).sum() > 5 and (wrong[approximate & moved] > 1e-4).any()
 
 
 def test_an_obstacle_that_is_nan_is_nonfinite() -> None:

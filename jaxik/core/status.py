@@ -40,9 +40,11 @@ class DerivativeStatus(enum.IntEnum):
     NON_UNIQUE: the tasks leave degrees of freedom undetermined: of all tangents that keep them fulfilled, the
       smallest, and zero in what they leave free.
     WEAKLY_ACTIVE: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave
-      it. Of a step also: a joint is at its limit and held there, as how far it may go is another inside and outside.
+      it. Or a pair of shapes is as far apart as asked: the derivative of what may come nearer. Of a step also: a joint
+      is at its limit and held there, as how far it may go is another inside and outside.
     APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
-      curvature changes is left out in part. Of a step: its start is outside limits that contradict each other on the
+      curvature changes is left out in part. Or a pair of shapes is nearer than asked: the curvature of its distance is
+      left out. Of a step: its start is outside limits that contradict each other on the
       way back: how much of it is demanded counts as given.
     NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
       Gauss-Newton where there is no such, and for a solve that is INFEASIBLE.

@@ -45,8 +45,8 @@ class CollisionLimit(Limit):
     Of two boxes that face each other with corners or edges, it is their separation along an axis that is kept above the
     margin: their distance, which is never less, may then be more than the margin asks. Whether they overlap is exact.
 
-    Derivatives of `solve` and `search` by obstacles are those of a solution that nothing is near to: where a pair is at
-    the margin, they lack what it holds, and `derivative_status` says NOT_STATIONARY of most.
+    Derivatives of `solve` and `search` are exact where all pairs are farther apart than is aimed at. Where one is just
+    that far apart, `derivative_status` says WEAKLY_ACTIVE, and where one is nearer, as after COLLIDES, APPROXIMATE.
 
     Args:
       world: obstacles; None for the robot's own pairs alone. Moving them never recompiles.

@@ -75,10 +75,12 @@ class ClearanceTask(Task):
         return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return jnp.minimum(self.excess(robot, kin), 0)
+
+    def excess(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """How much farther apart than asked the nearest pairs are (rows,) [m]; where it is zero the cost has a kink."""
         geometry = geometry_of(robot.name, robot.geometry)
-        return jnp.minimum(
-            nearest_distances(geometry, self.world, self.table(robot), kin, self.rows) - self.distance, 0
-        )
+        return nearest_distances(geometry, self.world, self.table(robot), kin, self.rows) - self.distance
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         nearest = self._nearest(robot, kin)

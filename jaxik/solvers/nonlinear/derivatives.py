@@ -40,6 +40,7 @@ from jaxik.solvers.nonlinear.lagrangian import (
 from jaxik.solvers.nonlinear.nullspace_point import unit_of
 from jaxik.solvers.nonlinear.scaling import limits_at
 from jaxik.solvers.nonlinear.unreachable import UnreachableTerms, has_neglected_terms, unreachable_terms
+from jaxik.tasks.clearance import ClearanceTask
 
 # A solution is not stationary if the next Newton step is longer than this [rad or m], in float32 and float64.
 SETTLED = (1e-3, 1e-6)
@@ -136,10 +137,11 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     # An infeasible problem is not stationary, however small its next step.
     settled = minimum & (jnp.max(jnp.abs(newton_step)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
     non_unique = nullspace.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
+    touching, pressed = _pairs(point)
     statuses = (
         (non_unique, DerivativeStatus.NON_UNIQUE),
-        (jnp.any(bounds.near & ~bounds.firm), DerivativeStatus.WEAKLY_ACTIVE),
-        (neglected, DerivativeStatus.APPROXIMATE),
+        (jnp.any(bounds.near & ~bounds.firm) | touching, DerivativeStatus.WEAKLY_ACTIVE),
+        (neglected | pressed, DerivativeStatus.APPROXIMATE),
         (~settled, DerivativeStatus.NOT_STATIONARY),
         (~finite | (solution.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE),
     )
@@ -147,6 +149,24 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     for applies, worse in statuses:
         status = jnp.where(applies, jnp.int32(worse), status)
     return Condition(responses, cotangents, unreachable, side, status)
+
+
+def _pairs(point: LevelsAt) -> tuple[jax.Array, jax.Array]:
+    """Whether a pair of shapes is as far apart as asked, where its cost has a kink, and whether one is nearer.
+
+    The curvature of distances is neglected.
+    """
+    excesses = [
+        task.excess(point.prepared.robot, point.kin)
+        for task in point.prepared.problem.tasks.values()
+        if isinstance(task, ClearanceTask)
+    ]
+    visible = at(VISIBLE, point.kin.q.dtype)
+    touching, pressed = (
+        jnp.any(jnp.concatenate([where(x) for x in (*excesses, jnp.full(1, jnp.inf))]))
+        for where in (lambda x: jnp.abs(x) <= visible, lambda x: x < -visible)
+    )
+    return touching, pressed
 
 
 def _inverted(hessian: jax.Array, square: jax.Array, nullspace: NullSpace) -> tuple[jax.Array, ...]:
