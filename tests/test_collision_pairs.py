@@ -197,8 +197,9 @@ def test_mistakes_are_told_in_a_line(make, words: str) -> None:
 
 
 def test_shapes_that_are_no_kind_here_are_said_and_a_robot_without_any_is_an_error() -> None:
-    other = ARM.replace('type="box" size=".03', 'type="ellipsoid" size=".03')
-    with pytest.warns(JaxikWarning, match="ellipsoid shapes of bodies hand"):
+    mesh = '<asset><mesh name="m" vertex="0 0 0 .1 0 0 0 .1 0 0 0 .1"/></asset><worldbody>'
+    other = ARM.replace('type="box" size=".03 .06 .04"', 'type="mesh" mesh="m"').replace("<worldbody>", mesh)
+    with pytest.warns(JaxikWarning, match="mesh shapes of bodies hand"):
         assert len(jaxik.load_robot(other, geometry="model").geometry.names) == 6
     with pytest.raises(LoadError, match="no shape that collides"):
         jaxik.load_robot(BARE, geometry="model")

@@ -14,7 +14,7 @@ from jaxik.collision.planes import HalfSpace
 from jaxik.collision.separating_axes import separation
 from jaxik.numerics.vectors import from_array
 
-KINDS = [kinds for kinds in PAIRS if "plane" not in kinds]
+KINDS = [kinds for kinds in PAIRS if not {*kinds} & {"plane", "primitive", "hull"}]
 # By how much coal reads a distance too long: it stops its iterations there.
 COAL_ERROR = 2e-6
 

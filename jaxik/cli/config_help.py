@@ -48,8 +48,10 @@ a configuration (paths in it are relative to its folder):
     half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
     collision: {margin: 0.005}    # or true: shapes keep apart, from obstacles as well; pairs: [[hand, world]]
   world:                          # the obstacles; also planes: [{normal: [0, 0, 1], offset: 0}],
-                                  # spheres: [{position: [0, 0, 1], radius: 0.1}] and capsules: [{from, to, radius}]
+                                  # spheres: [{position: [0, 0, 1], radius: 0.1}], capsules: [{from, to, radius}],
+                                  # cylinders: [{position, rotation, radius, length}], ellipsoids: as boxes
     boxes: [{position: [0.6, 0, 0.2], size: [0.4, 0.8, 0.02]}]       # whole edges; rotations as of targets
+  geometry: model                 # which shapes collide; hull, capsule, sphere: what stands for meshes
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
   fixed_joints: [joint3]          # joints that stay as they start

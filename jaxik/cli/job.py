@@ -28,6 +28,7 @@ KEYS = (
     "tasks",
     "limits",
     "world",
+    "geometry",
     "constraints",
     "fixed_joints",
     "start",

@@ -10,7 +10,7 @@ from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.tasks import read_tasks
-from jaxik.cli.world import keeps_apart, read_collision
+from jaxik.cli.world import read_collision, read_geometry
 from jaxik.kinematics.topology import JointType
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Limit
@@ -27,7 +27,7 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
     Args:
       of_motion: whether it may limit velocities and accelerations as well.
     """
-    if "world" in root and not keeps_apart(root):
+    if "world" in root and not read_geometry(root):
         root.at("world").fail("holds obstacles that nothing keeps away from: add limits: {collision: true}")
     if "limits" not in root:
         return None
@@ -39,7 +39,7 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
     with section.at("margin").blamed():
         joints = ConfigurationLimit(margin=margin)
     others: tuple[Limit, ...] = _half_spaces(section, source) if "half_spaces" in section else ()
-    if keeps_apart(root):
+    if read_geometry(root):
         others = *others, read_collision(section, root, source)
     return (joints, *others, *(MOTION[key](section, key, source) for key in section.values if key in MOTION))
 

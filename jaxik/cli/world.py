@@ -9,16 +9,18 @@ from jaxik.cli import fields
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
 from jaxik.cli.section import Section, read_numbers
-from jaxik.collision.world import Boxes, Capsules, Planes, Spheres, World
+from jaxik.collision.world import Boxes, Capsules, Cylinders, Ellipsoids, Planes, Spheres, World
 from jaxik.limits.collision import CollisionLimit
+from jaxik.robot.loading.geometry import SOURCES
+from jaxik.robot.loading.geometry import Source as GeometrySource
 
-KINDS = ("boxes", "spheres", "capsules", "planes")
 
-
-def keeps_apart(root: Section) -> bool:
-    """Whether the configuration asks for a `CollisionLimit`, for which a robot needs its shapes."""
+def read_geometry(root: Section) -> GeometrySource | None:
+    """Which shapes a robot needs: None if the configuration asks for no `CollisionLimit`."""
     limits = root.get("limits", {})
-    return isinstance(limits, dict) and limits.get("collision", False) is not False
+    if not isinstance(limits, dict) or limits.get("collision", False) is False:
+        return None
+    return root.choice("geometry", SOURCES) if "geometry" in root else "model"
 
 
 def read_collision(section: Section, root: Section, source: Source) -> CollisionLimit:
@@ -41,13 +43,15 @@ def read_world(root: Section, units: Units) -> World | None:
     if "world" not in root:
         return None
     section = root.section("world")
-    section.allow(*KINDS)
     readers: dict[str, Callable[[list[Section], Units], Any]] = {
         "boxes": _boxes,
         "spheres": _spheres,
         "capsules": _capsules,
+        "cylinders": _cylinders,
+        "ellipsoids": _ellipsoids,
         "planes": _planes,
     }
+    section.allow(*readers)
     found = {}
     for kind in section.values:
         items = section.get(kind)
@@ -65,6 +69,19 @@ def _boxes(each: list[Section], units: Units) -> Boxes:
         item.allow("size", *POSE_KEYS)
     poses = [read_pose(item, units, Needs(rotation=False)) for item in each]
     return Boxes(np.stack(poses), np.stack([_numbers(item, "size", (3,), units) / 2 for item in each]))
+
+
+def _ellipsoids(each: list[Section], units: Units) -> Ellipsoids:
+    boxes = _boxes(each, units)
+    return Ellipsoids(boxes.pose, boxes.half_size)
+
+
+def _cylinders(each: list[Section], units: Units) -> Cylinders:
+    for item in each:
+        item.allow("radius", "length", *POSE_KEYS)
+    poses = [read_pose(item, units, Needs(rotation=False)) for item in each]
+    radius, length = (np.stack([_numbers(item, key, (), units) for item in each]) for key in ("radius", "length"))
+    return Cylinders(np.stack(poses), radius, length / 2)
 
 
 def _spheres(each: list[Section], units: Units) -> Spheres:

@@ -11,26 +11,41 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
-from jaxik.kinematics.geometry import KINDS, Geometry
+from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import WORLD, Topology, last_joint
 
 # The name that stands for all obstacles where pairs are given by name.
 OBSTACLES = "world"
 # Obstacles by the names that `World` gives them, and what kind of shape they are.
-OBSTACLE_KINDS = {"spheres": "sphere", "capsules": "capsule", "boxes": "box", "planes": "plane"}
+OBSTACLE_KINDS = {
+    "spheres": "sphere",
+    "capsules": "capsule",
+    "boxes": "box",
+    "cylinders": "cylinder",
+    "ellipsoids": "ellipsoid",
+    "hulls": "hull",
+    "planes": "plane",
+}
 # Shapes that are solid without end have no distance from each other.
 ENDLESS = "plane"
 
 NamedPairs = tuple[tuple[str, str], ...]
 
 
+# Kinds that a formula takes as one, for pairs that have none of their own.
+PRIMITIVE, PRIMITIVES = "primitive", ("sphere", "capsule", "box", "cylinder", "ellipsoid")
+# The order in which a formula takes its shapes.
+_ORDER = ("sphere", "capsule", "box", PRIMITIVE, "hull", "plane")
+_CLOSED = ("sphere", "capsule", "box", "plane")
+
+
 class PairClass(NamedTuple):
     """Pairs (p,) that one formula evaluates: as few classes as there are, since each is a program to compile.
 
     Attributes:
-      kinds: of the first and the second shapes, not the other way round: see `KINDS`.
-      rows: of the first and of the second shapes (p,), among those of their kind: the robot's, and then the obstacles.
-        Among capsules, spheres, which are capsules without length, come after all.
+      kinds: of the first and the second shapes; those of a cylinder, ellipsoid or hull are primitives or hulls.
+      rows: of the first and of the second shapes (p,), among those of their kind, as `all_shapes` has them: the robot's
+        and then the obstacles. Among capsules, spheres, which are capsules without length, come after all.
       turned (p,): whether a pair is named the other way round.
     """
 
@@ -117,17 +132,20 @@ def pair_table(
     )
 
 
-def _ordered(first: str, second: str) -> tuple[str, str]:
-    return (first, second) if KINDS.index(first) <= KINDS.index(second) else (second, first)
+def _class_kinds(first: str, second: str) -> tuple[str, str]:
+    """The kinds of the class of a pair, in their order."""
+    if not {first, second} <= {*_CLOSED}:
+        first, second = (PRIMITIVE if kind in PRIMITIVES else kind for kind in (first, second))
+    return (first, second) if _ORDER.index(first) <= _ORDER.index(second) else (second, first)
 
 
 def _classes(pairs: list[tuple[int, int]], kinds: list[str]) -> dict[tuple[str, str], list[tuple[int, int]]]:
     """The classes, and the pairs of places in `kinds` that belong to each."""
-    every = {_ordered(kinds[i], kinds[j]) for i, j in pairs}
+    every = {_class_kinds(kinds[i], kinds[j]) for i, j in pairs}
     found: dict[tuple[str, str], list[tuple[int, int]]] = {}
     for i, j in pairs:
-        own = _ordered(kinds[i], kinds[j])
-        long = _ordered(*("capsule" if kind == "sphere" else kind for kind in own))
+        own = _class_kinds(kinds[i], kinds[j])
+        long = _class_kinds(*("capsule" if kind == "sphere" else kind for kind in own))
         found.setdefault(long if long in every else own, []).append((i, j))
     return found
 
@@ -135,12 +153,19 @@ def _classes(pairs: list[tuple[int, int]], kinds: list[str]) -> dict[tuple[str, 
 def _class(class_kinds: tuple[str, str], pairs: list[tuple[int, int]], kinds: list[str]) -> PairClass:
     """The class of some pairs of places in `kinds`."""
     among = _rows_by_kind(kinds)
-    after = kinds.count("capsule")
 
     def row(place: int, kind: str) -> int:
-        return among[place] + (after if kind != kinds[place] else 0)
+        own = kinds[place]
+        if kind == PRIMITIVE:
+            return among[place] + sum(kinds.count(before) for before in PRIMITIVES[: PRIMITIVES.index(own)])
+        return among[place] + (kinds.count("capsule") if kind != own else 0)
 
-    turned = tuple(KINDS.index(kinds[i]) > KINDS.index(kinds[j]) for i, j in pairs)
+    def takes(place: int, kind: str) -> bool:
+        return kind in (kinds[place], PRIMITIVE if kinds[place] in PRIMITIVES else "") or (
+            kind == "capsule" and kinds[place] == "sphere"
+        )
+
+    turned = tuple(not (takes(i, class_kinds[0]) and takes(j, class_kinds[1])) for i, j in pairs)
     sides = [(j, i) if other_way else (i, j) for (i, j), other_way in zip(pairs, turned, strict=True)]
     rows = tuple(tuple(row(pair[side], class_kinds[side]) for pair in sides) for side in (0, 1))
     return PairClass(class_kinds, (rows[0], rows[1]), turned)

@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.collision.boxes import Box
+from jaxik.collision.convex import CYLINDER, ELLIPSOID, Hull, Primitive, of_box, of_point, of_segment
+from jaxik.collision.pairs import PRIMITIVE, PRIMITIVES
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.segments import Segment
 from jaxik.collision.world import World
@@ -18,15 +20,15 @@ from jaxik.numerics import lie
 from jaxik.numerics.linalg import static_gather
 from jaxik.numerics.vectors import Vector, dot, from_array
 
-Core = Vector | Segment | Box | HalfSpace
+Core = Vector | Segment | Box | Primitive | Hull | HalfSpace
 
 
 class Swept(NamedTuple):
     """Shapes (n,) of one kind: all points nearer to a core than a radius.
 
     Attributes:
-      core: points of spheres, segments of capsules, boxes, half spaces.
-      radius (n,) [m]: zero of boxes and half spaces.
+      core: points of spheres, segments of capsules, and else the shapes themselves.
+      radius (n,) [m]: of spheres and capsules; else zero.
       exists (n,): False of obstacles that are masked.
     """
 
@@ -39,6 +41,18 @@ class Swept(NamedTuple):
         assert isinstance(self.core, Vector)
         return self._replace(core=Segment(self.core, self.core.map(jnp.zeros_like)))
 
+    def as_primitives(self) -> Swept:
+        """Shapes of any kind but hulls and planes."""
+        match self.core:
+            case Vector():
+                return self._replace(core=of_point(self.core))
+            case Segment():
+                return self._replace(core=of_segment(self.core))
+            case Box():
+                return self._replace(core=of_box(self.core))
+            case _:
+                return self
+
 
 def shape_frames(geometry: Geometry) -> tuple[Frame, ...]:
     """The bodies that carry shapes, as frames that kinematics evaluate."""
@@ -46,7 +60,10 @@ def shape_frames(geometry: Geometry) -> tuple[Frame, ...]:
 
 
 def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict[str, Swept]:
-    """The shapes in the world, by kind: the robot's, and then the obstacles; spheres after all capsules as well."""
+    """The shapes in the world, by kind: the robot's, and then the obstacles.
+
+    Spheres come after all capsules as well, and what is no hull and no plane is among primitives, kind after kind.
+    """
     places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
     return _by_kind(
         geometry, world, static_gather(kin.frame_rotations, places), static_gather(kin.frame_positions, places)
@@ -59,9 +76,18 @@ def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, posit
     ours = of_robot(geometry, rotation, position)
     theirs = {} if world is None else of_world(world, position.dtype)
     found = {kind: [x[kind] for x in (ours, theirs) if kind in x] for kind in KINDS}
+    found[PRIMITIVE] = [x.as_primitives() for kind in PRIMITIVES for x in found[kind]]
     found["capsule"] = found["capsule"] + [spheres.as_capsules() for spheres in found["sphere"]]
     # Small arrays: what each pair takes from them is then part of the loop over pairs.
-    return {kind: jax.tree.map(lambda *x: jnp.concatenate(x), *parts) for kind, parts in found.items() if parts}
+    return {kind: jax.tree.map(_joined, *parts) for kind, parts in found.items() if parts}
+
+
+def _joined(*parts: jax.Array) -> jax.Array:
+    """One after the other; of hulls with fewer corners (n, k), the last is repeated."""
+    most = max((x.shape[1] for x in parts if x.ndim > 1), default=0)
+    return jnp.concatenate(
+        [jnp.pad(x, ((0, 0), (0, most - x.shape[1])), mode="edge") if x.ndim > 1 else x for x in parts]
+    )
 
 
 def of_robot(geometry: Geometry, rotation: jax.Array, position: jax.Array) -> dict[str, Swept]:
@@ -81,7 +107,8 @@ def of_robot(geometry: Geometry, rotation: jax.Array, position: jax.Array) -> di
     for kind in KINDS:
         rows = rows_of_kind(geometry, kind)
         if rows:
-            found[kind] = _swept(kind, *(static_gather(x, rows) for x in (axes, center, size)))
+            own = (static_gather(x, rows) for x in (axes, center, size))
+            found[kind] = _swept(kind, *own, corners=geometry.corners)
     return found
 
 
@@ -89,10 +116,10 @@ def rows_of_kind(geometry: Geometry, kind: str) -> list[int]:
     return [i for i, k in enumerate(geometry.kinds) if k == kind]
 
 
-def _swept(kind: str, axes: jax.Array, center: jax.Array, size: jax.Array) -> Swept:
-    """Shapes of one kind from axes (n, 3, 3), centres (n, 3) and MuJoCo's sizes (n, 3)."""
+def _swept(kind: str, axes: jax.Array, center: jax.Array, size: jax.Array, corners: jax.Array) -> Swept:
+    """Shapes of one kind from axes (n, 3, 3), centres (n, 3), MuJoCo's sizes (n, 3) and hulls' corners (n, k, 3)."""
     middle, zero = from_array(center), jnp.zeros_like(size[:, 0])
-    z = from_array(axes[:, :, 2])
+    x, y, z = (from_array(axes[:, :, i]) for i in range(3))
     exists = jnp.ones(size.shape[0], bool)
     match kind:
         case "sphere":
@@ -100,8 +127,15 @@ def _swept(kind: str, axes: jax.Array, center: jax.Array, size: jax.Array) -> Sw
         case "capsule":
             return Swept(Segment(middle, z * size[:, 1]), size[:, 0], exists)
         case "box":
-            x, y = from_array(axes[:, :, 0]), from_array(axes[:, :, 1])
             return Swept(Box(middle, (x, y, z), from_array(size)), zero, exists)
+        case "cylinder":
+            half = Vector(size[:, 0], size[:, 0], size[:, 1])
+            return Swept(Primitive(Box(middle, (x, y, z), half), zero + CYLINDER), zero, exists)
+        case "ellipsoid":
+            return Swept(Primitive(Box(middle, (x, y, z), from_array(size)), zero + ELLIPSOID), zero, exists)
+        case "hull":
+            box = Box(middle, (x, y, z), from_array(size))
+            return Swept(Hull(box, from_array(corners.astype(size.dtype))), zero, exists)
         case _:
             return Swept(HalfSpace(z, dot(z, middle)), zero, exists)
 
@@ -118,11 +152,28 @@ def of_world(world: World, dtype: jnp.dtype) -> dict[str, Swept]:
         found["capsule"] = Swept(Segment((start + end) * 0.5, (end - start) * 0.5), x.radius, x.mask)
     if world.boxes is not None:
         x = world.boxes
-        axes = jax.vmap(lie.quaternion_to_matrix)(x.pose[:, :4])
-        columns = [from_array(axes[:, :, i]) for i in range(3)]
-        box = Box(from_array(x.pose[:, 4:]), (columns[0], columns[1], columns[2]), from_array(x.half_size))
-        found["box"] = Swept(box, jnp.zeros_like(x.half_size[:, 0]), x.mask)
+        found["box"] = Swept(_box(x.pose, x.half_size), jnp.zeros_like(x.half_size[:, 0]), x.mask)
+    if world.cylinders is not None:
+        x = world.cylinders
+        half = jnp.stack([x.radius, x.radius, x.half_length], axis=1)
+        zero = jnp.zeros_like(x.radius)
+        found["cylinder"] = Swept(Primitive(_box(x.pose, half), zero + CYLINDER), zero, x.mask)
+    if world.ellipsoids is not None:
+        x = world.ellipsoids
+        zero = jnp.zeros_like(x.half_size[:, 0])
+        found["ellipsoid"] = Swept(Primitive(_box(x.pose, x.half_size), zero + ELLIPSOID), zero, x.mask)
+    if world.hulls is not None:
+        x = world.hulls
+        half = jnp.max(jnp.abs(x.corners), axis=1)
+        found["hull"] = Swept(Hull(_box(x.pose, half), from_array(x.corners)), jnp.zeros_like(half[:, 0]), x.mask)
     if world.planes is not None:
         x = world.planes
         found["plane"] = Swept(HalfSpace(from_array(x.normal), x.offset), jnp.zeros_like(x.offset), x.mask)
     return jax.tree.map(lambda x: x if x.dtype == bool else x.astype(dtype), found)
+
+
+def _box(pose: jax.Array, half: jax.Array) -> Box:
+    """Boxes of poses (n, 7) and half sizes (n, 3)."""
+    axes = jax.vmap(lie.quaternion_to_matrix)(pose[:, :4])
+    x, y, z = (from_array(axes[:, :, i]) for i in range(3))
+    return Box(from_array(pose[:, 4:]), (x, y, z), from_array(half))

@@ -36,7 +36,9 @@ class Spheres:
     def __post_init__(self) -> None:
         center = _points("Spheres: center", self.center)
         count = center.shape[-2]
-        set_fields(self, center=center, radius=_radii("Spheres", self.radius, count), mask=_mask(self.mask, count))
+        set_fields(
+            self, center=center, radius=_radii("Spheres: radius", self.radius, count), mask=_mask(self.mask, count)
+        )
 
 
 @pytree
@@ -62,7 +64,7 @@ class Capsules:
         count = start.shape[-2]
         if end.shape[-2] != count:
             raise JaxikError(f"Capsules: start and end are as many, not {count} and {end.shape[-2]}")
-        radius = _radii("Capsules", self.radius, count)
+        radius = _radii("Capsules: radius", self.radius, count)
         set_fields(self, start=start, end=end, radius=radius, mask=_mask(self.mask, count))
 
 
@@ -85,25 +87,90 @@ class Boxes:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        if isinstance(self.pose, jaxlie.SE3) or np.shape(self.pose)[-1:] == (7,):
-            numbers = jnp.asarray(self.pose.wxyz_xyz if isinstance(self.pose, jaxlie.SE3) else self.pose)
-        else:
-            position = _points("Boxes: pose", self.pose)
-            upright = jnp.broadcast_to(jnp.eye(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
-            numbers = jnp.concatenate([upright, position], axis=-1)
-        if np.ndim(numbers) < 2:
+        pose = _poses("Boxes", self.pose)
+        count = pose.shape[-2]
+        half = _sizes("Boxes: half_size", self.half_size, count)
+        set_fields(self, pose=pose, half_size=half, mask=_mask(self.mask, count))
+
+
+@pytree
+class Ellipsoids:
+    """n ellipsoids.
+
+    Args:
+      pose: as of `Boxes`.
+      half_size: half axes (*batch, n, 3) [m], or (3,) for all.
+      mask: as of `Spheres`.
+
+    Raises:
+      JaxikError: as for `Boxes`.
+    """
+
+    pose: Any = leaf(2)
+    half_size: Any = leaf(2)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        pose = _poses("Ellipsoids", self.pose)
+        count = pose.shape[-2]
+        half = _sizes("Ellipsoids: half_size", self.half_size, count)
+        set_fields(self, pose=pose, half_size=half, mask=_mask(self.mask, count))
+
+
+@pytree
+class Cylinders:
+    """n cylinders along the z axes of their poses.
+
+    Args:
+      pose: as of `Boxes`.
+      radius, half_length: (*batch, n) [m], or a number for all.
+      mask: as of `Spheres`.
+
+    Raises:
+      JaxikError: as for `Spheres`.
+    """
+
+    pose: Any = leaf(2)
+    radius: Any = leaf(1)
+    half_length: Any = leaf(1)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        pose = _poses("Cylinders", self.pose)
+        count = pose.shape[-2]
+        radius = _radii("Cylinders: radius", self.radius, count)
+        half_length = _radii("Cylinders: half_length", self.half_length, count)
+        set_fields(self, pose=pose, radius=radius, half_length=half_length, mask=_mask(self.mask, count))
+
+
+@pytree
+class Hulls:
+    """n convex hulls of points.
+
+    Args:
+      pose: of the points' axes, as of `Boxes`; their origin is best in the middle.
+      corners: (*batch, n, k, 3) [m], or (k, 3) for all; points inside the hull change nothing, and where a hull has
+        fewer, one is repeated.
+      mask: as of `Spheres`.
+
+    Raises:
+      JaxikError: for wrong shapes and NaN.
+    """
+
+    pose: Any = leaf(2)
+    corners: Any = leaf(3)
+    mask: Any = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        pose = _poses("Hulls", self.pose)
+        count = pose.shape[-2]
+        corners = _points("Hulls: corners", self.corners)
+        if corners.ndim > 2 and corners.shape[-3] not in (1, count):
             raise JaxikError(
-                f"Boxes: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one box"
+                f"Hulls: corners have shape (*batch, n, k, 3) with n = {count}, or (k, 3), not {corners.shape}"
             )
-        _finite("Boxes: pose", numbers)
-        if not isinstance(numbers, Tracer) and not (np.linalg.norm(np.asarray(numbers)[..., :4], axis=-1) > 0).all():
-            raise JaxikError("Boxes: a pose has a quaternion of zero, which is no rotation; mask says which are there")
-        count = numbers.shape[-2]
-        half = validation.positive("Boxes: half_size", self.half_size)
-        if half.shape[-1:] != (3,) or (half.ndim > 1 and half.shape[-2] not in (1, count)):
-            raise JaxikError(f"Boxes: half_size has shape (*batch, n, 3) with n = {count}, or (3,), not {half.shape}")
-        half = jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
-        set_fields(self, pose=numbers, half_size=half, mask=_mask(self.mask, count))
+        corners = jnp.broadcast_to(corners, (*corners.shape[:-3], count, *corners.shape[-2:]))
+        set_fields(self, pose=pose, corners=corners, mask=_mask(self.mask, count))
 
 
 @pytree
@@ -143,7 +210,7 @@ class World:
     calls of jaxik take it as it is. For a `jax.vmap` of your own, make the world inside.
 
     Args:
-      spheres, capsules, boxes, planes: obstacles of each kind; None for none.
+      spheres, capsules, boxes, cylinders, ellipsoids, hulls, planes: obstacles of each kind; None for none.
 
     Raises:
       JaxikError: for a wrong type, and for a world without obstacles.
@@ -152,21 +219,58 @@ class World:
     spheres: Spheres | None = leaf(default=None)
     capsules: Capsules | None = leaf(default=None)
     boxes: Boxes | None = leaf(default=None)
+    cylinders: Cylinders | None = leaf(default=None)
+    ellipsoids: Ellipsoids | None = leaf(default=None)
+    hulls: Hulls | None = leaf(default=None)
     planes: Planes | None = leaf(default=None)
 
     def __post_init__(self) -> None:
-        for name, kind in (("spheres", Spheres), ("capsules", Capsules), ("boxes", Boxes), ("planes", Planes)):
+        for name, kind in _KINDS.items():
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):
                 raise JaxikError(f"World: {name} are jaxik.{kind.__name__}(...), not {type(value).__name__}")
         if not self.counts:
-            raise JaxikError("World() has no obstacles: give it spheres, capsules, boxes or planes; or say world=None")
+            raise JaxikError(f"World() has no obstacles: give it {', '.join(_KINDS)}; or say world=None")
 
     @property
     def counts(self) -> dict[str, int]:
         """How many obstacles there are of each kind that has any, those that are masked included."""
-        every = {name: getattr(self, name) for name in ("spheres", "capsules", "boxes", "planes")}
+        every = {name: getattr(self, name) for name in _KINDS}
         return {name: value.mask.shape[-1] for name, value in every.items() if value is not None}
+
+
+_KINDS = {
+    "spheres": Spheres,
+    "capsules": Capsules,
+    "boxes": Boxes,
+    "cylinders": Cylinders,
+    "ellipsoids": Ellipsoids,
+    "hulls": Hulls,
+    "planes": Planes,
+}
+
+
+def _poses(name: str, pose: Any) -> jax.Array:
+    """Poses (*batch, n, 7), wxyz before xyz, of a jaxlie.SE3, such an array, or positions alone."""
+    if isinstance(pose, jaxlie.SE3) or np.shape(pose)[-1:] == (7,):
+        numbers = jnp.asarray(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
+    else:
+        position = _points(f"{name}: pose", pose)
+        upright = jnp.broadcast_to(jnp.eye(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
+        numbers = jnp.concatenate([upright, position], axis=-1)
+    if np.ndim(numbers) < 2:
+        raise JaxikError(f"{name}: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one")
+    _finite(f"{name}: pose", numbers)
+    if not isinstance(numbers, Tracer) and not (np.linalg.norm(np.asarray(numbers)[..., :4], axis=-1) > 0).all():
+        raise JaxikError(f"{name}: a pose has a quaternion of zero, which is no rotation; mask says which are there")
+    return numbers
+
+
+def _sizes(name: str, value: Any, count: int) -> jax.Array:
+    half = validation.positive(name, value)
+    if half.shape[-1:] != (3,) or (half.ndim > 1 and half.shape[-2] not in (1, count)):
+        raise JaxikError(f"{name} has shape (*batch, n, 3) with n = {count}, or (3,), not {half.shape}")
+    return jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
 
 
 def _points(name: str, value: Any) -> jax.Array:
@@ -183,7 +287,7 @@ def _finite(name: str, value: Any) -> None:
 
 
 def _radii(name: str, value: Any, count: int) -> jax.Array:
-    return _one_each(f"{name}: radius", validation.positive(f"{name}: radius", value), count)
+    return _one_each(name, validation.positive(name, value), count)
 
 
 def _one_each(name: str, value: jax.Array, count: int) -> jax.Array:

@@ -8,7 +8,7 @@ from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
 
 # Of two kinds, the one that comes first here is the first shape of the formula for their distance.
-KINDS = ("sphere", "capsule", "box", "plane")
+KINDS = ("sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane")
 
 
 class DroppedPair(NamedTuple):
@@ -28,9 +28,12 @@ class Geometry:
       pairs: index pairs of shapes of the robot whose distance is looked at.
       dropped: the pairs that are not, with the reason.
       lost: what the model has and no kind here stands for, a sentence each.
+      fits: of shapes that stand for meshes, their volume over that of the mesh's hull.
       position (n, 3) [m], quaternion (n, 4) wxyz: pose of each shape in its body.
-      size (n, 3) [m]: MuJoCo's: radius; radius and half length along z; half sizes; a plane's does not matter, it is
-        all that lies below the z = 0 of its axes.
+      size (n, 3) [m]: MuJoCo's: radius; radius and half length along z; half sizes; a hull's is that of the box around
+        its origin that encloses it; a plane's does not matter, it is all that lies below the z = 0 of its axes.
+      corners (m, k, 3) [m]: of the m hulls, in the order of the shapes, in their axes; of a hull that has fewer than k
+        the last is repeated.
     """
 
     names: tuple[str, ...] = static()
@@ -39,13 +42,18 @@ class Geometry:
     pairs: tuple[tuple[int, int], ...] = static()
     dropped: tuple[DroppedPair, ...] = static()
     lost: tuple[str, ...] = static()
+    fits: tuple[str, ...] = static()
     position: jax.Array = leaf(2)
     quaternion: jax.Array = leaf(2)
     size: jax.Array = leaf(2)
+    corners: jax.Array = leaf(3)
 
     def __repr__(self) -> str:
         kinds = ", ".join(f"{self.kinds.count(kind)} {kind}" for kind in KINDS if kind in self.kinds)
-        return f"Geometry({len(self.names)} shapes ({kinds}), {len(self.pairs)} pairs, {len(self.dropped)} dropped)"
+        fits = f"; volumes over those of hulls: {', '.join(self.fits)}" if self.fits else ""
+        return (
+            f"Geometry({len(self.names)} shapes ({kinds}), {len(self.pairs)} pairs, {len(self.dropped)} dropped{fits})"
+        )
 
     def index(self, name: str) -> int:
         """The shape of that name.

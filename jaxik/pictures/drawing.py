@@ -8,7 +8,18 @@ import jaxlie
 import numpy as np
 
 from jaxik.collision.world import World
-from jaxik.pictures.shapes import BOX, CAPSULE, MESH, SPHERE, Shapes, first_of_batch, matrices, z_towards
+from jaxik.pictures.shapes import (
+    BOX,
+    CAPSULE,
+    CYLINDER,
+    ELLIPSOID,
+    MESH,
+    SPHERE,
+    Shapes,
+    first_of_batch,
+    matrices,
+    z_towards,
+)
 from jaxik.robot.robot import Robot
 
 # Colours that people tell apart whatever their eyes (Okabe and Ito, 2008).
@@ -107,7 +118,7 @@ def draw_points(points: Any, radius: float, color: Sequence[float], alpha: float
 
 
 def draw_world(world: World) -> Drawing:
-    """Obstacles that are there, of a batch of worlds the first; half spaces have no end, and are left out."""
+    """Obstacles that are there, of a batch of worlds the first; half spaces (without end) and hulls are left out."""
     world = first_of_batch(world)
     parts = [primitives(SPHERE, np.zeros(3), np.zeros((0, 3)), np.eye(3), OBSTACLE)]
     if world.spheres is not None:
@@ -124,6 +135,15 @@ def draw_world(world: World) -> Drawing:
         boxes, there = world.boxes, np.asarray(world.boxes.mask)
         pose = np.asarray(boxes.pose, float)[there]
         parts.append(primitives(BOX, boxes.half_size[there], pose[:, 4:], matrices(pose[:, :4]), OBSTACLE))
+    if world.cylinders is not None:
+        cylinders, there = world.cylinders, np.asarray(world.cylinders.mask)
+        pose = np.asarray(cylinders.pose, float)[there]
+        size = np.stack([cylinders.radius[there], cylinders.half_length[there], 0 * pose[:, 0]], axis=1)
+        parts.append(primitives(CYLINDER, size, pose[:, 4:], matrices(pose[:, :4]), OBSTACLE))
+    if world.ellipsoids is not None:
+        ellipsoids, there = world.ellipsoids, np.asarray(world.ellipsoids.mask)
+        pose = np.asarray(ellipsoids.pose, float)[there]
+        parts.append(primitives(ELLIPSOID, ellipsoids.half_size[there], pose[:, 4:], matrices(pose[:, :4]), OBSTACLE))
     return joined(parts)
 
 

@@ -113,7 +113,7 @@ def _seen_shapes(robot: Robot) -> Shapes:
 
 
 def _kept_shapes(geometry: Geometry) -> Shapes:
-    numbers = {"sphere": SPHERE, "capsule": CAPSULE, "box": BOX}
+    numbers = {"sphere": SPHERE, "capsule": CAPSULE, "box": BOX, "cylinder": CYLINDER, "ellipsoid": ELLIPSOID}
     rows = [i for i, kind in enumerate(geometry.kinds) if kind in numbers]
     return unpainted(
         np.array([geometry.bodies[i] for i in rows], int),

@@ -2,6 +2,7 @@
 
 import copy
 from itertools import combinations
+from typing import Literal, get_args
 
 import jax.numpy as jnp
 import mujoco
@@ -9,13 +10,22 @@ import numpy as np
 
 from jaxik.core.errors import LoadError
 from jaxik.kinematics.geometry import DroppedPair, Geometry
+from jaxik.robot.loading.hulls import Shape, as_capsule, as_hull, as_sphere, hull_vertices
 
 _KINDS = {
     int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
     int(mujoco.mjtGeom.mjGEOM_CAPSULE): "capsule",
     int(mujoco.mjtGeom.mjGEOM_BOX): "box",
+    int(mujoco.mjtGeom.mjGEOM_CYLINDER): "cylinder",
+    int(mujoco.mjtGeom.mjGEOM_ELLIPSOID): "ellipsoid",
     int(mujoco.mjtGeom.mjGEOM_PLANE): "plane",
 }
+_MESH = int(mujoco.mjtGeom.mjGEOM_MESH)
+
+Source = Literal["model", "hull", "capsule", "sphere"]
+"""What stands for a mesh: nothing, its convex hull, or a capsule or a sphere around that."""
+SOURCES: tuple[Source, ...] = get_args(Source)
+
 # Random configurations that decide which pairs never and which always touch.
 SAMPLES = 10_000
 # Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
@@ -23,36 +33,66 @@ SAMPLING_GAP = 0.01
 ALWAYS = "touch in all"
 
 
-def read_geometry(model: mujoco.MjModel, name: str, samples: np.ndarray) -> Geometry:
+def read_geometry(model: mujoco.MjModel, name: str, source: Source, samples: np.ndarray) -> Geometry:
     """The shapes that take part in collisions, with their pairs.
 
     Args:
       model: it is not modified.
       name: what errors call it.
+      source: what stands for meshes.
       samples (n, nq): random configurations, which decide which pairs never and which always touch.
 
     Raises:
       LoadError: if the model has none.
     """
     collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-    chosen = [int(g) for g in np.flatnonzero(collides) if int(model.geom_type[g]) in _KINDS]
+    known = {*_KINDS, _MESH} if source != "model" else {*_KINDS}
+    chosen = [int(g) for g in np.flatnonzero(collides) if int(model.geom_type[g]) in known]
     if not chosen:
-        raise LoadError(f"{name} has no shape that collides: no sphere, capsule, box or plane with a contype")
+        raise LoadError(f"{name} has no shape that collides: {_nothing(model, collides)}")
     names = _names(model, chosen)
+    shapes = [_shape(model, g, source) for g in chosen]
     pairs, dropped = _filtered(model, chosen, names)
     pairs, sampled = _sampled(model, chosen, names, pairs, samples)
     dtype = jnp.result_type(float)
     return Geometry(
         names=names,
         bodies=tuple(int(model.geom_bodyid[g]) for g in chosen),
-        kinds=tuple(_KINDS[int(model.geom_type[g])] for g in chosen),
+        kinds=tuple(shape.kind for shape in shapes),
         pairs=tuple(pairs),
         dropped=(*dropped, *sampled),
-        lost=_lost(model, np.flatnonzero(collides)),
-        position=jnp.asarray(model.geom_pos[chosen], dtype),
-        quaternion=jnp.asarray(model.geom_quat[chosen], dtype),
-        size=jnp.asarray(model.geom_size[chosen], dtype),
+        lost=_lost(model, np.flatnonzero(collides), known),
+        fits=tuple(f"{n}: {x.grown:.2f}" for n, x in zip(names, shapes, strict=True) if x.grown is not None),
+        position=jnp.asarray(np.stack([shape.position for shape in shapes]), dtype),
+        quaternion=jnp.asarray(np.stack([shape.quaternion for shape in shapes]), dtype),
+        size=jnp.asarray(np.stack([shape.size for shape in shapes]), dtype),
+        corners=jnp.asarray(_padded([shape.corners for shape in shapes if shape.corners is not None]), dtype),
     )
+
+
+def _shape(model: mujoco.MjModel, g: int, source: Source) -> Shape:
+    """A shape in its body's axes."""
+    if model.geom_type[g] != _MESH:
+        kind = _KINDS[int(model.geom_type[g])]
+        return Shape(kind, model.geom_pos[g], model.geom_quat[g], model.geom_size[g])
+    vertices = hull_vertices(model, int(model.geom_dataid[g]))
+    fitted = {"hull": as_hull, "capsule": as_capsule, "sphere": as_sphere}[source](vertices)
+    return fitted.moved(model.geom_pos[g], model.geom_quat[g])
+
+
+def _padded(corners: list[np.ndarray]) -> np.ndarray:
+    """Corners (m, k, 3) of hulls that have fewer repeat their last one."""
+    most = max((len(c) for c in corners), default=0)
+    found = np.empty((len(corners), most, 3))
+    for row, c in zip(found, corners, strict=True):
+        row[: len(c)], row[len(c) :] = c, c[-1]
+    return found
+
+
+def _nothing(model: mujoco.MjModel, collides: np.ndarray) -> str:
+    if (model.geom_type[collides] == _MESH).any():
+        return 'only meshes have a contype; geometry="hull" takes their convex hulls'
+    return "no sphere, capsule, box, cylinder, ellipsoid or plane has a contype"
 
 
 def _names(model: mujoco.MjModel, chosen: list[int]) -> tuple[str, ...]:
@@ -66,9 +106,9 @@ def _names(model: mujoco.MjModel, chosen: list[int]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _lost(model: mujoco.MjModel, collides: np.ndarray) -> tuple[str, ...]:
+def _lost(model: mujoco.MjModel, collides: np.ndarray, known: set[int]) -> tuple[str, ...]:
     """Shapes that collide and are of no kind here."""
-    lost = [g for g in collides if int(model.geom_type[g]) not in _KINDS]
+    lost = [g for g in collides if int(model.geom_type[g]) not in known]
     kinds = {int(model.geom_type[g]): mujoco.mjtGeom(model.geom_type[g]).name[7:].lower() for g in lost}
     return tuple(
         f"{kind} shapes of bodies "

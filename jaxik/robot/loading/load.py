@@ -4,7 +4,7 @@ import dataclasses
 import os
 import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,8 @@ from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
 from jaxik.kinematics.model import inward32
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
 from jaxik.robot.loading.equalities import read_equalities, read_tendons
-from jaxik.robot.loading.geometry import ALWAYS, SAMPLES, read_geometry
+from jaxik.robot.loading.geometry import ALWAYS, SAMPLES, SOURCES, read_geometry
+from jaxik.robot.loading.geometry import Source as GeometrySource
 from jaxik.robot.loading.npz import read_robot
 from jaxik.robot.loading.repair import summarise
 from jaxik.robot.loading.sources import Source, bundled_robots, read_source
@@ -25,7 +26,7 @@ from jaxik.robot.loading.visual import read_visual
 from jaxik.robot.robot import Robot
 
 
-def load_robot(source: Any, *, geometry: Literal["model"] | None = None, meshes: bool = False) -> Robot:
+def load_robot(source: Any, *, geometry: GeometrySource | None = None, meshes: bool = False) -> Robot:
     """Load a robot.
 
     Args:
@@ -33,9 +34,11 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None, meshes:
         `mujoco.MjSpec`, `mjx.Model`; a name of `robot_descriptions` where that package is installed, or a folder of
         MuJoCo Menagerie where the environment variable MENAGERIE_ROOT says where it is; an `.npz` that `jaxik.save`
         wrote, which gives the robot as it was, with its dtype and batch axes.
-      geometry: "model" keeps the spheres, capsules, boxes and planes of the model that collide (contype, conaffinity)
-        for `robot.distances` and collision limits, and finds the pairs of them that can; None keeps none. Pairs that
-        never come near in random configurations are left out, for the poses and limits that the model has.
+      geometry: "model" keeps the spheres, capsules, boxes, cylinders, ellipsoids and planes of the model that collide
+        (contype, conaffinity) for `robot.distances` and collision limits, and finds the pairs of them that can; None
+        keeps none. "hull" takes meshes that collide as well, as their convex hulls; "capsule" and "sphere" put one
+        around each hull, which is quicker, and bigger by what `print(robot.geometry)` says. Pairs that never come near
+        in random configurations are left out, for the poses and limits that the model has.
       meshes: keep what the model shows, meshes, shapes and colours, so that pictures, films and pages draw it; without,
         or where there is nothing, a ball stands for each joint and a capsule for each link. Bundled robots need none;
         `jaxik.save` leaves it out.
@@ -50,7 +53,7 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None, meshes:
         shapes, where they are asked for; a saved robot, which has no meshes.
     """
     if geometry is not None:
-        validation.one_of("geometry", geometry, ("model",))
+        validation.one_of("geometry", geometry, SOURCES)
     if isinstance(source, str | os.PathLike) and Path(source).suffix.lower() == ".npz":
         stored = read_robot(Path(source))
         if geometry is not None and stored.geometry is None:
@@ -64,7 +67,7 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None, meshes:
     robot = build_robot(read)
     notes = [*read.dropped, *_notes(robot, read.model)]
     if geometry is not None:
-        robot, lost = _with_geometry(robot, read)
+        robot, lost = _with_geometry(robot, read, geometry)
         notes += lost
     if meshes and source not in bundled_robots():
         if read.format == "mjx":
@@ -77,9 +80,9 @@ def load_robot(source: Any, *, geometry: Literal["model"] | None = None, meshes:
     return robot
 
 
-def _with_geometry(robot: Robot, read: Source) -> tuple[Robot, list[str]]:
+def _with_geometry(robot: Robot, read: Source, source: GeometrySource) -> tuple[Robot, list[str]]:
     """The robot with its shapes that collide, and what is to be said of them."""
-    shapes = read_geometry(read.model, read.name, np.asarray(robot.sample(jax.random.key(0), SAMPLES)))
+    shapes = read_geometry(read.model, read.name, source, np.asarray(robot.sample(jax.random.key(0), SAMPLES)))
     notes = [f"shapes that no distance is known of: {what}" for what in shapes.lost]
     always = [f"{pair.first} - {pair.second}" for pair in shapes.dropped if pair.reason.startswith(ALWAYS)]
     if always:

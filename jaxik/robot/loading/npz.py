@@ -59,6 +59,7 @@ SHAPE_LEAVES = {
     "shape_position": Leaf("m", ("shapes", 3)),
     "shape_quaternion": Leaf("1", ("shapes", 4)),
     "shape_size": Leaf("m", ("shapes", 3)),
+    "shape_corners": Leaf("m", ("hulls", "corners", 3)),
 }
 _SHAPES = "geometry"
 
@@ -87,8 +88,14 @@ def _geometry_of(archive: Archive) -> Geometry | None:
         fields["dropped"] = tuple(DroppedPair(*pair) for pair in fields["dropped"])
     except (KeyError, TypeError) as error:
         raise archive.wrong(f"{_SHAPES!r} is none of a robot: {error!r}") from None
+    corners = np.shape(archive.arrays.get("shape_corners", 0))
+    sizes = {
+        "shapes": len(fields["names"]),
+        "hulls": fields["kinds"].count("hull"),
+        "corners": corners[-2] if len(corners) > 2 else 0,
+    }
     for name, leaf in SHAPE_LEAVES.items():
-        core = len(fields["names"]), int(leaf.axes[1])
+        core = tuple(n if isinstance(n, int) else sizes[n] for n in leaf.axes)
         fields[name.removeprefix("shape_")] = jnp.asarray(archive.numbers(name, core))
     return Geometry(**fields)
 

@@ -1,0 +1,217 @@
+"""Cylinders, ellipsoids and hulls: their distances by coal and MuJoCo, and what stands for meshes."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import chex
+import coal
+import distance_pairs as pairs
+import jax
+import jax.numpy as jnp
+import jaxlie
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.collision.boxes import Box
+from jaxik.collision.convex import CYLINDER, ELLIPSOID, Hull, Primitive, convex_plane, of_box, of_segment
+from jaxik.collision.gjk import convex_convex
+from jaxik.collision.planes import HalfSpace
+from jaxik.collision.segments import Segment
+from jaxik.core.errors import JaxikError, LoadError
+from jaxik.numerics.vectors import Vector, from_array
+
+COUNT, CORNERS = 1500, 24
+FORMS = ("box", "cylinder", "ellipsoid", "segment")
+# coal stops its iterations there.
+COAL_ERROR = 2e-6
+
+
+def shapes(seed: int) -> tuple[pairs.Shapes, pairs.Shapes]:
+    rng = np.random.default_rng(seed)
+    return pairs.random_shapes(rng, COUNT), pairs.random_shapes(rng, COUNT)
+
+
+@cache
+def ball_corners() -> np.ndarray:
+    """Points (count, k, 3) of length 1."""
+    corners = np.random.default_rng(9).normal(size=(COUNT, CORNERS, 3))
+    return corners / np.linalg.norm(corners, axis=2, keepdims=True)
+
+
+def box_of(s: pairs.Shapes, dtype: Any) -> Box:
+    position, size = (from_array(jnp.asarray(x, dtype)) for x in (s.position, s.size))
+    x, y, z = (from_array(jnp.asarray(s.rotation[:, :, i], dtype)) for i in range(3))
+    return Box(position, (x, y, z), size)
+
+
+def primitives(s: pairs.Shapes, dtype: Any = float) -> Primitive:
+    """Of each form in turn."""
+    box = box_of(s, dtype)
+    every = (
+        of_box(box),
+        Primitive(box._replace(half=Vector(box.half.x, box.half.x, box.half.y)), jnp.full(COUNT, CYLINDER, dtype)),
+        Primitive(box, jnp.full(COUNT, ELLIPSOID, dtype)),
+        of_segment(Segment(box.center, box.axes[2] * box.half.y)),
+    )
+    form = jnp.arange(COUNT) % len(FORMS)
+    return jax.tree.map(lambda *x: jnp.choose(form, list(x)), *every)
+
+
+def hulls(s: pairs.Shapes, dtype: Any = float) -> Hull:
+    return Hull(box_of(s, dtype), from_array(jnp.asarray(ball_corners() * s.size[:, None], dtype)))
+
+
+def by_coal(s: pairs.Shapes, i: int, is_hull: bool) -> Any:
+    size, form = s.size[i], FORMS[i % len(FORMS)]
+    if is_hull:
+        points = coal.StdVec_Vec3s()
+        for corner in ball_corners()[i] * size:
+            points.append(corner)
+        return coal.Convex.convexHull(points, False, "Qt")
+    if form == "box":
+        return coal.Box(*(2 * size))
+    if form == "cylinder":
+        return coal.Cylinder(size[0], 2 * size[1])
+    return coal.Ellipsoid(*size) if form == "ellipsoid" else coal.Capsule(1e-12, 2 * size[1])
+
+
+MAKE = {"primitive": primitives, "hull": hulls}
+CLASSES = [("primitive", "primitive"), ("primitive", "hull"), ("hull", "hull")]
+contact = jax.jit(convex_convex)
+
+
+@pytest.mark.parametrize("kinds", CLASSES, ids="-".join)
+def test_distances_are_those_of_coal_and_never_more(kinds: tuple[str, str]) -> None:
+    a, b = shapes(0)
+    found = np.asarray(contact(MAKE[kinds[0]](a), MAKE[kinds[1]](b)).distance)
+    theirs = np.empty(COUNT)
+    for i in range(COUNT):
+        request, result = coal.DistanceRequest(), coal.DistanceResult()
+        request.enable_signed_distance = True
+        placed = [coal.Transform3s(s.rotation[i], s.position[i]) for s in (a, b)]
+        each = [by_coal(s, i, kind == "hull") for s, kind in zip((a, b), kinds, strict=True)]
+        theirs[i] = coal.distance(each[0], placed[0], each[1], placed[1], request, result)
+    apart, error = theirs > 0, found - theirs
+    assert (error <= COAL_ERROR).all() and 0.02 < np.mean(~apart) < 0.3
+    assert np.mean(error[apart] > -1e-5) > 0.998 and error[apart].min() > -5e-4
+    # Overlapping, the way out that is found is sometimes not the shortest.
+    assert np.mean(error[~apart] > -0.01 * np.abs(theirs[~apart])) > 0.8
+
+
+@pytest.mark.parametrize("kinds", CLASSES, ids="-".join)
+def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) -> None:
+    """The row of a twist of the first shape against central differences."""
+    a, b = shapes(1)
+    other, step = MAKE[kinds[1]](b), 1e-5
+    here = contact(MAKE[kinds[0]](a), other)
+    normal, point = pairs.array(here.normal), pairs.array(here.point)
+    row = np.concatenate([-normal, -np.cross(point, normal)], axis=1)
+
+    def moved(twist: np.ndarray) -> np.ndarray:
+        turn = np.asarray(jaxlie.SO3.exp(jnp.asarray(twist[3:])).as_matrix())
+        turned = a._replace(rotation=turn @ a.rotation, position=a.position @ turn.T + twist[:3])
+        return np.asarray(contact(MAKE[kinds[0]](turned), other).distance)
+
+    differences = np.stack([(moved(step * x) - moved(-step * x)) / (2 * step) for x in np.eye(6)], axis=1)
+    wrong = np.abs(row - differences).max(axis=1)[np.asarray(here.distance) > 0]
+    assert np.quantile(wrong, 0.9) < 1e-3 and np.median(wrong) < 1e-5
+    assert np.abs(np.linalg.norm(normal, axis=1) - 1).max() < 1e-12
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_shapes_that_coincide_touch_or_are_flat_give_no_nan(dtype: Any) -> None:
+    a, _ = shapes(2)
+    flat = a._replace(size=a.size * np.array([1, 1, 1e-6]))
+    beside = a._replace(position=a.position + 2 * a.size[:, :1] * a.rotation[:, :, 0])
+    distance_and_tangent = jax.jit(lambda x, y: jax.jvp(lambda x: convex_convex(x, y).distance, (x,), (x,)))
+    for first, second in ((a, a), (flat, flat), (a, beside)):
+        for make in MAKE.values():
+            value, tangent = distance_and_tangent(make(first, dtype), make(second, dtype))
+            assert np.isfinite(value).all() and np.isfinite(tangent).all()
+
+
+def test_a_half_space_is_as_far_as_the_lowest_point() -> None:
+    a, _ = shapes(3)
+    floor = HalfSpace(Vector(*(jnp.asarray(x) for x in (0.0, 0.6, 0.8))), jnp.asarray(0.1))
+    found = np.asarray(convex_plane(hulls(a), floor).distance)
+    corners = a.position[:, None] + np.einsum("nij,nkj->nki", a.rotation, ball_corners() * a.size[:, None])
+    np.testing.assert_allclose(found, (corners @ [0, 0.6, 0.8]).min(axis=1) - 0.1, atol=1e-12)
+
+
+@cache
+def arm_xml() -> str:
+    points = np.random.default_rng(4).normal(size=(60, 3))
+    points = points / np.linalg.norm(points, axis=1, keepdims=True) * [0.05, 0.03, 0.12] + [0.02, 0, 0.1]
+    vertices = " ".join(f"{x:.6f}" for x in points.ravel())
+    return f"""<mujoco model="hulls"><asset><mesh name="shell" vertex="{vertices}"/></asset><worldbody>
+      <body name="upper" pos="0 0 .3"><joint name="a" axis="0 1 0" range="-100 100"/>
+       <geom name="upper" type="cylinder" size=".04 .1" pos="0 0 .1"/>
+       <body name="fore" pos="0 0 .25"><joint name="b" axis="0 1 0" range="-140 140"/>
+        <inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
+        <body name="hand" pos="0 0 .1"><joint name="c" axis="1 0 0" range="-90 90"/>
+         <geom name="shell" type="mesh" mesh="shell" euler="20 30 0"/></body></body></body>
+    </worldbody></mujoco>"""
+
+
+def test_a_robot_of_meshes_is_as_far_from_obstacles_as_mujoco_says() -> None:
+    robot = jaxik.load_robot(arm_xml(), geometry="hull")
+    world = jaxik.World(cylinders=jaxik.Cylinders([[0.4, 0, 0.5], [9, 9, 9]], 0.1, 0.2, mask=[True, False]))
+    spec = mujoco.MjSpec.from_string(arm_xml())
+    kind = mujoco.mjtGeom.mjGEOM_CYLINDER
+    spec.worldbody.add_geom(name="cylinders/0", type=kind, pos=[0.4, 0, 0.5], size=[0.1, 0.2, 0])
+    model = spec.compile()
+    data, q = mujoco.MjData(model), robot.sample(jax.random.key(0), 50)
+    found = robot.distances(q, world, pairs=[("shell", "world"), ("upper", "shell")])
+    assert np.isinf(found.distance[:, found.pairs.index(("shell", "cylinders/1"))]).all()
+    for i, at in enumerate(q):
+        data.qpos[:] = at
+        mujoco.mj_kinematics(model, data)
+        for pair in (("shell", "cylinders/0"), ("upper", "shell")):
+            first, second = (model.geom(name).id for name in pair)
+            theirs = mujoco.mj_geomDistance(model, data, first, second, 9.0, None)
+            ours = float(found.distance[i, found.pairs.index(pair)])
+            # Where they overlap MuJoCo's polytope may stop early.
+            assert ours < 1e-3 if theirs < 0 else abs(ours - theirs) < 1e-4
+
+
+@pytest.mark.parametrize("kind", ["capsule", "sphere"])
+def test_what_stands_for_a_mesh_encloses_its_hull_and_says_how_much_bigger_it_is(kind: Any) -> None:
+    hull, fit = (jaxik.load_robot(arm_xml(), geometry=source).geometry for source in ("hull", kind))
+    assert hull is not None and fit is not None
+    at = fit.index("shell")
+    assert fit.kinds[at] == kind and hull.kinds[hull.index("shell")] == "hull"
+    corners = jaxlie.SO3(hull.quaternion[hull.index("shell")]) @ hull.corners[0] + hull.position[hull.index("shell")]
+    local = jaxlie.SO3(fit.quaternion[at]).inverse() @ (corners - fit.position[at])
+    radius, length = fit.size[at, 0], fit.size[at, 1] if kind == "capsule" else 0.0
+    beyond = jnp.linalg.norm(local - jnp.clip(local[:, 2:], -length, length) * jnp.array([0, 0, 1.0]), axis=1)
+    assert radius - 1e-3 < beyond.max() < radius + 1e-9
+    assert "shell: " in repr(fit) and 1 < float(fit.fits[0].split(": ")[1]) < 15
+
+
+def test_a_saved_robot_keeps_its_hulls(tmp_path: Path) -> None:
+    robot = jaxik.load_robot(arm_xml(), geometry="hull")
+    jaxik.save(tmp_path / "arm.npz", robot)
+    chex.assert_trees_all_equal(jaxik.load(tmp_path / "arm.npz"), robot)
+
+
+def test_a_model_of_meshes_alone_names_what_takes_them() -> None:
+    meshes = arm_xml().replace('type="cylinder"', 'type="cylinder" contype="0" conaffinity="0"')
+    with pytest.raises(LoadError, match='geometry="hull"'):
+        jaxik.load_robot(meshes, geometry="model")
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: jaxik.Cylinders([[0, 0, 0]], -1, 1), "Cylinders: radius"),
+        (lambda: jaxik.Ellipsoids([[0, 0, 0]], (1, 1)), "Ellipsoids: half_size has shape"),
+        (lambda: jaxik.Hulls([[0, 0, 0]] * 2, np.zeros((3, 4, 3))), "Hulls: corners have shape"),
+        (lambda: jaxik.Hulls([[0, 0, 0]], np.full((4, 3), np.nan)), "is finite"),
+    ],
+)
+def test_mistakes_are_told_in_a_line(make: Any, words: str) -> None:
+    with pytest.raises(JaxikError, match=words):
+        make()
