@@ -11,7 +11,8 @@ from jaxik.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from jaxik.batching.devices import enable_compilation_cache, use_all_cores
     from jaxik.collision.distances import Distances
-    from jaxik.collision.world import Boxes, Capsules, Cylinders, Ellipsoids, Hulls, Planes, Spheres, World
+    from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Hulls, Planes, Spheres
+    from jaxik.collision.world import World
     from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
     from jaxik.core.pytree import leaf, pytree, static
     from jaxik.core.status import DerivativeStatus, Status
@@ -160,7 +161,8 @@ __all__ = [
 _NAMES = {  # by module
     "jaxik.batching.devices": "enable_compilation_cache use_all_cores",
     "jaxik.collision.distances": "Distances",
-    "jaxik.collision.world": "Boxes Capsules Cylinders Ellipsoids Hulls Planes Spheres World",
+    "jaxik.collision.obstacles": "Boxes Capsules Cylinders Ellipsoids Hulls Planes Spheres",
+    "jaxik.collision.world": "World",
     "jaxik.core.errors": "JaxikError JaxikWarning LoadError UnknownNameError",
     "jaxik.core.pytree": "leaf pytree static",
     "jaxik.core.status": "DerivativeStatus Status",

@@ -177,6 +177,32 @@ def test_a_robot_of_meshes_is_as_far_from_obstacles_as_mujoco_says() -> None:
             assert ours < 1e-3 if theirs < 0 else abs(ours - theirs) < 1e-4
 
 
+def test_what_stands_still_in_a_model_is_a_world() -> None:
+    """As far from the robot as MuJoCo says, each obstacle by its kind."""
+    scene = arm_xml().replace(
+        "<worldbody>",
+        """<worldbody><geom name="floor" type="plane" size="1 1 1"/>
+        <geom name="ball" size=".1" pos="1 0 1"/><geom name="bar" type="capsule" size=".05" fromto="0 1 0 0 1 1"/>
+        <body name="shelf" pos=".5 .2 .4" euler="0 0 30"><geom name="board" type="box" size=".2 .1 .01"/>
+         <geom name="can" type="cylinder" size=".03 .06" pos="0 0 .07"/><geom type="box" size="1 1 1" contype="0"
+          conaffinity="0"/><geom name="stone" type="mesh" mesh="shell" pos=".1 0 .1" euler="0 90 0"/></body>""",
+    )
+    model = mujoco.MjModel.from_xml_string(scene)
+    data, world = mujoco.MjData(model), jaxik.World.from_mujoco(model)
+    names = dict(planes="floor", spheres="ball", capsules="bar", boxes="board", cylinders="can", hulls="stone")
+    assert world.counts == dict.fromkeys(names, 1)
+    robot = jaxik.load_robot(arm_xml(), geometry="hull")
+    found = robot.distances(robot.q_home, world, pairs=[("upper", "world")])
+    data.qpos[:] = robot.q_home
+    mujoco.mj_kinematics(model, data)
+    chex.assert_trees_all_close(jaxik.World.from_mujoco(model, data), world, atol=1e-7)
+    for (_, obstacle), distance in zip(found.pairs, found.distance, strict=True):
+        first, second = (model.geom(name).id for name in ("upper", names[obstacle.split("/")[0]]))
+        assert abs(mujoco.mj_geomDistance(model, data, first, second, 9.0, None) - distance) < 1e-4
+    with pytest.raises(JaxikError, match="nothing of this model stands still"):
+        jaxik.World.from_mujoco(mujoco.MjModel.from_xml_string(arm_xml()))
+
+
 @pytest.mark.parametrize("kind", ["capsule", "sphere"])
 def test_what_stands_for_a_mesh_encloses_its_hull_and_says_how_much_bigger_it_is(kind: Any) -> None:
     hull, fit = (jaxik.load_robot(arm_xml(), geometry=source).geometry for source in ("hull", kind))

@@ -9,7 +9,8 @@ from jaxik.cli import fields
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
 from jaxik.cli.section import Section, read_numbers
-from jaxik.collision.world import Boxes, Capsules, Cylinders, Ellipsoids, Planes, Spheres, World
+from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Planes, Spheres
+from jaxik.collision.world import World
 from jaxik.limits.collision import CollisionLimit
 from jaxik.robot.loading.geometry import SOURCES
 from jaxik.robot.loading.geometry import Source as GeometrySource

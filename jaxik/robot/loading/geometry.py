@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from jaxik.collision.mesh_hulls import hull_vertices, padded
 from jaxik.core.errors import LoadError
 from jaxik.kinematics.geometry import DroppedPair, Geometry
-from jaxik.robot.loading.hulls import Shape, as_capsule, as_hull, as_sphere, hull_vertices
+from jaxik.robot.loading.hulls import Shape, as_capsule, as_hull, as_sphere
 
 _KINDS = {
     int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
@@ -66,7 +67,7 @@ def read_geometry(model: mujoco.MjModel, name: str, source: Source, samples: np.
         position=jnp.asarray(np.stack([shape.position for shape in shapes]), dtype),
         quaternion=jnp.asarray(np.stack([shape.quaternion for shape in shapes]), dtype),
         size=jnp.asarray(np.stack([shape.size for shape in shapes]), dtype),
-        corners=jnp.asarray(_padded([shape.corners for shape in shapes if shape.corners is not None]), dtype),
+        corners=jnp.asarray(padded([shape.corners for shape in shapes if shape.corners is not None]), dtype),
     )
 
 
@@ -78,15 +79,6 @@ def _shape(model: mujoco.MjModel, g: int, source: Source) -> Shape:
     vertices = hull_vertices(model, int(model.geom_dataid[g]))
     fitted = {"hull": as_hull, "capsule": as_capsule, "sphere": as_sphere}[source](vertices)
     return fitted.moved(model.geom_pos[g], model.geom_quat[g])
-
-
-def _padded(corners: list[np.ndarray]) -> np.ndarray:
-    """Corners (m, k, 3) of hulls that have fewer repeat their last one."""
-    most = max((len(c) for c in corners), default=0)
-    found = np.empty((len(corners), most, 3))
-    for row, c in zip(found, corners, strict=True):
-        row[: len(c)], row[len(c) :] = c, c[-1]
-    return found
 
 
 def _nothing(model: mujoco.MjModel, collides: np.ndarray) -> str:

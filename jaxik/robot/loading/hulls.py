@@ -34,17 +34,6 @@ class Shape(NamedTuple):
         return self._replace(position=position + turned, quaternion=product)
 
 
-def hull_vertices(model: mujoco.MjModel, mesh: int) -> np.ndarray:
-    """The corners (k, 3) [m] of a mesh's convex hull, in the mesh's axes, as MuJoCo's compiler found them."""
-    start, count = model.mesh_vertadr[mesh], model.mesh_vertnum[mesh]
-    vertices, graph = model.mesh_vert[start : start + count], model.mesh_graphadr[mesh]
-    if graph < 0:
-        return vertices.astype(float)
-    # Numbers of vertices and faces, where each vertex has its edges, and which vertex of the mesh each is.
-    hull = model.mesh_graph[graph]
-    return vertices[model.mesh_graph[graph + 2 + hull : graph + 2 + 2 * hull]].astype(float)
-
-
 def as_hull(vertices: np.ndarray) -> Shape:
     middle = (vertices.min(axis=0) + vertices.max(axis=0)) / 2
     corners = vertices - middle
