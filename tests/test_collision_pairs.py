@@ -7,6 +7,7 @@ from pathlib import Path
 import chex
 import jax
 import jax.numpy as jnp
+import jaxlie
 import mujoco
 import numpy as np
 import pytest
@@ -220,3 +221,32 @@ def test_a_saved_robot_keeps_its_shapes(tmp_path: Path) -> None:
     again = jaxik.load(tmp_path / "arm.npz")
     chex.assert_trees_all_equal(again, arm())
     assert again.collision_pairs == arm().collision_pairs
+
+
+def test_a_held_object_is_kept_apart_as_the_robot_itself() -> None:
+    """A rod of 0.3 m in the hand, against one of the same place in the model."""
+    pose = jaxlie.SE3.from_translation(jnp.array([0, 0, 0.2]))
+    held = arm().with_shape("rod", "hand", "capsule", (0.02, 0.15), pose, touching=["fore"])
+    spec = mujoco.MjSpec.from_string(ARM)
+    rod = spec.body("hand").add_geom(name="rod", type=mujoco.mjtGeom.mjGEOM_CAPSULE, pos=[0, 0, 0.2])
+    rod.size = [0.02, 0.15, 0]
+    model = spec.compile()
+    data, q = mujoco.MjData(model), held.sample(jax.random.key(0), 20)
+    with_rod = [pair for pair in held.collision_pairs.kept if "rod" in pair]
+    assert {name for pair in with_rod for name in pair} == {"rod", "floor", "socket", "hub", "upper"}
+    assert held.collision_pairs.dropped[-1] == ("fore", "rod", "may touch")
+    found = held.distances(q, pairs=[("rod", "hub"), ("rod", "upper"), ("rod", "floor")])
+    for i, at in enumerate(q):
+        data.qpos[:] = at
+        mujoco.mj_kinematics(model, data)
+        for k, pair in enumerate(found.pairs):
+            theirs = mujoco.mj_geomDistance(model, data, *(model.geom(name).id for name in pair), 9.0, None)
+            assert abs(found.distance[i, k] - theirs) < 1e-5 or (theirs < 0 and found.distance[i, k] < 0)
+    for make, words in (
+        (lambda: arm().with_shape("hub", "hand", "sphere", 0.1), "has a shape 'hub' already"),
+        (lambda: arm().with_shape("cup", "hand", "box", 0.1), "size of a box has 3 numbers"),
+        (lambda: arm().with_shape("cup", "hand", "plane", 0.1), "kind is one of sphere"),
+        (lambda: arm().with_shape("cup", "paw", "sphere", 0.1), "paw"),
+    ):
+        with pytest.raises(JaxikError, match=words):
+            make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
@@ -12,8 +13,9 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.added_shape import with_row, with_shape
 from jaxik.kinematics.frames import Frame
-from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.geometry import Geometry, geometry_of
 from jaxik.kinematics.topology import Topology, intern, subtree
 from jaxik.kinematics.visual import UNSEEN, Visual
 
@@ -149,18 +151,44 @@ class RobotModel:
         fields = {f.name: getattr(self.topology, f.name) for f in dataclasses.fields(Topology)}
         fields["sites"] = (*self.topology.sites, (name, index))
         parameters = jnp.asarray(pose.wxyz_xyz, self.site_position.dtype)
-
-        def append(stack: jax.Array, row: jax.Array) -> jax.Array:
-            batch = np.broadcast_shapes(stack.shape[:-2], row.shape[:-1])
-            stack = jnp.broadcast_to(stack, (*batch, *stack.shape[-2:]))
-            return jnp.concatenate([stack, jnp.broadcast_to(row, (*batch, row.shape[-1]))[..., None, :]], axis=-2)
-
         return dataclasses.replace(
             self,
             topology=intern(*fields.values()),
-            site_position=append(self.site_position, parameters[..., 4:]),
-            site_quaternion=append(self.site_quaternion, parameters[..., :4]),
+            site_position=with_row(self.site_position, parameters[..., 4:]),
+            site_quaternion=with_row(self.site_quaternion, parameters[..., :4]),
         )
+
+    def with_shape(
+        self, name: str, body: str, kind: str, size: Any, pose: jaxlie.SE3 | None = None, touching: Sequence[str] = ()
+    ) -> Self:
+        """A robot with one more shape fixed to `body`, as of an object that its hand holds; kept apart as its others.
+
+        Args:
+          name: of the shape.
+          body: that carries it.
+          kind: "sphere", "capsule", "box", "cylinder" or "ellipsoid".
+          size: [m], (*batch, ...) MuJoCo's: radius; radius and half length along z; three half sizes.
+          pose: in the body's axes, with batch axes or none; None for its origin.
+          touching: bodies that it may touch, such as fingers. What does not move against it is never looked at.
+
+        Raises:
+          JaxikError: for a robot without shapes, a name that is taken, another kind, and a size of another length.
+          UnknownNameError: if there is no such body.
+        """
+        if pose is not None:
+            _check_pose(pose)
+        at = jaxlie.SE3.identity() if pose is None else pose
+        geometry = with_shape(
+            self.topology,
+            geometry_of(self.name, self.geometry),
+            name,
+            self.topology.body_index(body),
+            kind,
+            size,
+            at.wxyz_xyz,
+            [self.topology.body_index(other) for other in touching],
+        )
+        return dataclasses.replace(self, geometry=geometry)
 
     def with_base(self, pose: jaxlie.SE3) -> Self:
         """The robot mounted at `pose` in the world: all bodies that hang on the world move with it.
