@@ -250,3 +250,34 @@ def test_a_held_object_is_kept_apart_as_the_robot_itself() -> None:
     ):
         with pytest.raises(JaxikError, match=words):
             make()
+
+
+URDF = """<robot name="cart"><link name="base"><collision><geometry><box size="2 .2 .2"/></geometry></collision></link>
+<link name="cart"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+ <visual><geometry><sphere radius="3"/></geometry></visual><collision><origin xyz="0 0 .3"/><geometry>
+ <cylinder radius=".1" length=".2"/></geometry></collision></link>
+<link name="pole"><inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>
+ <collision><origin xyz="0 0 .3"/><geometry><sphere radius=".05"/></geometry></collision></link>
+<joint name="slide" type="prismatic"><parent link="base"/><child link="cart"/><axis xyz="1 0 0"/>
+ <limit lower="-1" upper="1" velocity="1" effort="1"/></joint>
+<joint name="swing" type="revolute"><parent link="cart"/><child link="pole"/><origin xyz="0 0 .2"/><axis xyz="0 1 0"/>
+ <limit lower="-3" upper="3" velocity="1" effort="1"/></joint></robot>"""
+SRDF = """<robot name="cart"><disable_collisions link1="pole" link2="base" reason="User"/></robot>"""
+
+
+def test_a_urdf_has_its_collision_shapes_and_an_srdf_leaves_pairs_out(tmp_path: Path) -> None:
+    (tmp_path / "cart.srdf").write_text(SRDF)
+    robot = jaxik.load_robot(URDF, geometry="model")
+    assert robot.geometry.kinds == ("box", "cylinder", "sphere")
+    np.testing.assert_allclose(robot.geometry.size[1, :2], [0.1, 0.1])
+    assert {frozenset(pair) for pair in robot.collision_pairs.kept} >= {frozenset(("base/0", "pole/0"))}
+    fewer = jaxik.load_robot(URDF, geometry="model", srdf=tmp_path / "cart.srdf")
+    assert fewer.collision_pairs.dropped[-1] == ("base/0", "pole/0", "SRDF: User")
+    assert len(fewer.collision_pairs.kept) == len(robot.collision_pairs.kept) - 1
+    (tmp_path / "wrong.srdf").write_text(SRDF.replace("pole", "pola"))
+    with pytest.raises(UnknownNameError, match="pola"):
+        jaxik.load_robot(URDF, geometry="model", srdf=tmp_path / "wrong.srdf")
+    with pytest.raises(LoadError, match="no such file"):
+        jaxik.load_robot(URDF, geometry="model", srdf=tmp_path / "none.srdf")
+    with pytest.raises(JaxikError, match="has no shapes"):
+        jaxik.load_robot(URDF, srdf=tmp_path / "cart.srdf")

@@ -14,6 +14,7 @@ import numpy as np
 from jaxik.core import validation
 from jaxik.core.errors import JaxikWarning, LoadError
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
+from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.model import inward32
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
 from jaxik.robot.loading.equalities import read_equalities, read_tendons
@@ -22,11 +23,18 @@ from jaxik.robot.loading.geometry import Source as GeometrySource
 from jaxik.robot.loading.npz import read_robot
 from jaxik.robot.loading.repair import summarise
 from jaxik.robot.loading.sources import Source, bundled_robots, read_source
+from jaxik.robot.loading.srdf import without_disabled
 from jaxik.robot.loading.visual import read_visual
 from jaxik.robot.robot import Robot
 
 
-def load_robot(source: Any, *, geometry: GeometrySource | None = None, meshes: bool = False) -> Robot:
+def load_robot(
+    source: Any,
+    *,
+    geometry: GeometrySource | None = None,
+    srdf: str | os.PathLike[str] | None = None,
+    meshes: bool = False,
+) -> Robot:
     """Load a robot.
 
     Args:
@@ -39,6 +47,7 @@ def load_robot(source: Any, *, geometry: GeometrySource | None = None, meshes: b
         keeps none. "hull" takes meshes that collide as well, as their convex hulls; "capsule" and "sphere" put one
         around each hull, which is quicker, and bigger by what `print(robot.geometry)` says. Pairs that never come near
         in random configurations are left out, for the poses and limits that the model has.
+      srdf: the path of an SRDF: pairs of links that its `disable_collisions` names are left out, with its reasons.
       meshes: keep what the model shows, meshes, shapes and colours, so that pictures, films and pages draw it; without,
         or where there is nothing, a ball stands for each joint and a capsule for each link. Bundled robots need none;
         `jaxik.save` leaves it out.
@@ -69,6 +78,9 @@ def load_robot(source: Any, *, geometry: GeometrySource | None = None, meshes: b
     if geometry is not None:
         robot, lost = _with_geometry(robot, read, geometry)
         notes += lost
+    if srdf is not None:
+        shapes = without_disabled(geometry_of(read.name, robot.geometry), robot.topology.body_names, srdf)
+        robot = dataclasses.replace(robot, geometry=shapes)
     if meshes and source not in bundled_robots():
         if read.format == "mjx":
             notes.append("an mjx.Model has no meshes to draw: load the model from its file")

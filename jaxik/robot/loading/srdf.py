@@ -1,0 +1,47 @@
+"""Pairs of links that an SRDF says not to look at."""
+
+import dataclasses
+import os
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from jaxik.core.errors import LoadError, unknown_name
+from jaxik.kinematics.geometry import DroppedPair, Geometry
+
+
+def without_disabled(geometry: Geometry, body_names: tuple[str, ...], path: str | os.PathLike[str]) -> Geometry:
+    """The geometry without the pairs of bodies that `disable_collisions` names, each with the reason given there.
+
+    Raises:
+      LoadError: for a file that is missing or no SRDF.
+      UnknownNameError: for a link that the robot does not have.
+    """
+    disabled = _disabled(Path(path), body_names)
+    kept, dropped = [], []
+    for pair in geometry.pairs:
+        reason = disabled.get(frozenset(body_names[geometry.bodies[i]] for i in pair))
+        if reason is None:
+            kept.append(pair)
+        else:
+            dropped.append(DroppedPair(*geometry.named(pair), f"SRDF: {reason}"))
+    return dataclasses.replace(geometry, pairs=tuple(kept), dropped=(*geometry.dropped, *dropped))
+
+
+def _disabled(path: Path, body_names: tuple[str, ...]) -> dict[frozenset[str], str]:
+    """Reasons by the names of both links."""
+    if not path.is_file():
+        raise LoadError(f"{path}: no such file")
+    try:
+        root = ElementTree.parse(path).getroot()
+    except ElementTree.ParseError as error:
+        raise LoadError(f"{path}: {error}") from None
+    if root.tag != "robot":
+        raise LoadError(f"{path}: the root element of an SRDF is <robot>, not <{root.tag}>")
+    found = {}
+    for entry in root.iter("disable_collisions"):
+        links = entry.get("link1", ""), entry.get("link2", "")
+        for link in links:
+            if link not in body_names:
+                raise unknown_name(f"link (named in {path.name})", link, body_names)
+        found[frozenset(links)] = entry.get("reason", "disabled")
+    return found
