@@ -1,7 +1,8 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
 python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [collision] [collision_free]
-[search] [--output F]; exits with 1 where a gate is missed. Pictures of `search` are written beside the JSON.
+[collision_soak] [search] [--output F]; exits with 1 where a gate is missed. Pictures of `search` are written beside
+the JSON.
 """
 
 import argparse
@@ -27,6 +28,7 @@ BENCHMARKS = (
     "humanoid",
     "collision",
     "collision_free",
+    "collision_soak",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
@@ -85,6 +87,7 @@ def main() -> int:
             "pictures": arguments.output and arguments.output.parent,
         },
         "collision_free": {"targets": arguments.targets, "arms": arguments.robots},
+        "collision_soak": {"robots": arguments.robots},
     }
     results = {}
     for name in BENCHMARKS:

@@ -7,7 +7,7 @@ import jax
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
 
-# Of two kinds, the one that comes first here is the first shape of the formula for their distance.
+# In the order in which shapes of several kinds stand one after the other.
 KINDS = ("sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane")
 
 
