@@ -10,6 +10,7 @@ import jaxlie
 import numpy as np
 import own_tasks
 import pytest
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, Problem, Status, solve
@@ -65,7 +66,7 @@ def solved(dtype: Any) -> jaxik.Solution:
     return jax.device_get(solve(problem, given["q0"]))
 
 
-DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+DTYPES = pytest.mark.parametrize("dtype", mostly_exhaustive([np.float64, np.float32], [np.float32]))
 
 
 @DTYPES

@@ -109,7 +109,7 @@ def found(name: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     return jax.tree.map(lambda *x: np.stack(x), *each), *displaced(name, target_tasks(name))
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_the_trees_have_their_joints_and_two_branches(name: str) -> None:
     robot = robot_of(name)
     assert JointType[name.upper()] in {joint.type for joint in robot.topology.joints}
@@ -120,7 +120,7 @@ def test_the_trees_have_their_joints_and_two_branches(name: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_jacobians_are_derivatives_along_integrate(name: str, kind: str) -> None:
     exact, residuals, _ = found(name)
     nv = robot_of(name).nv
@@ -135,7 +135,7 @@ def test_jacobians_are_derivatives_along_integrate(name: str, kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_hessians_are_second_differences_of_the_cost(name: str, kind: str) -> None:
     exact, residuals, _ = found(name)
     nv = robot_of(name).nv
@@ -150,7 +150,7 @@ def test_hessians_are_second_differences_of_the_cost(name: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_batches_of_tasks_are_their_elements(name: str, kind: str) -> None:
     exact, residuals, jacobians = found(name)
     alone = exact["residual"][kind], exact["jacobian"][kind]
@@ -160,7 +160,7 @@ def test_batches_of_tasks_are_their_elements(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_what_a_task_does_not_depend_on_has_no_coordinate_and_no_column(name: str, kind: str) -> None:
     robot, task = robot_of(name), element(name, 0)[kind]
     own = jax.eval_shape(lambda: formulation(Problem(robot, {"it": task}))).moving.own
@@ -169,7 +169,7 @@ def test_what_a_task_does_not_depend_on_has_no_coordinate_and_no_column(name: st
         np.testing.assert_array_equal(jacobian[..., others], 0)
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_a_task_from_a_configuration_is_fulfilled_there_and_retargeting_does_not_retrace(name: str) -> None:
     found(name)
     before = len(traced)
@@ -209,7 +209,7 @@ def contact(name: str) -> tuple[np.ndarray, ...]:
 
 
 @pytest.mark.parametrize("kind", SLIPPING)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["hinge", "free"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
 def test_rolling_rows_are_the_velocity_of_the_contact_against_the_floor(name: str, kind: str) -> None:
     velocity, hub, floor = contact(name)
     rows = np.broadcast_to(np.eye(3), (COUNT, 3, 3))
