@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jaxik
+from jaxik.pictures.arm_meshes import arm_surfaces
 from jaxik.robot.loading.catalog import find_by_name
 
 ROBOTS = jaxik.bundled_robots()
@@ -131,3 +132,34 @@ def test_arm_on_another_robot_has_the_shapes_of_the_arm_alone(name, arm, renamed
         theirs, ours = alone.geom(g), whole.geom(renamed.format(alone.geom(g).name.replace("base_", "arm_base_")))
         for field in ("type", "size", "pos", "quat"):
             np.testing.assert_array_equal(getattr(ours, field), getattr(theirs, field))
+
+
+ARMS_WITH_MESHES = ["dual_arm", "fr3", "gen3", "iiwa14", "mobile_manipulator", "panda", "ur10e", "ur5e", "xarm7"]
+
+
+@pytest.mark.parametrize("name", ARMS_WITH_MESHES)
+def test_meshes_lie_in_the_shapes_of_their_links_and_fill_them(name):
+    """Shapes enclose the true surfaces; simplified ones may stand out by as much as they are off."""
+    model, data = at_home(name)
+    found = {}
+    for surface in arm_surfaces(name):
+        found.setdefault(surface.body, []).append(surface.mesh.vertices + surface.position)
+    bodies = {model.body(b).name for b in range(1, model.nbody)}
+    assert {*found} <= bodies and len(found) >= 7
+    for body, parts in found.items():
+        index = model.body(body).id
+        points = np.concatenate(parts)[:: max(1, sum(map(len, parts)) // 300)]
+        world = points @ data.xmat[index].reshape(3, 3).T + data.xpos[index]
+        geoms = geoms_of(model, index)
+        outside = np.array([min(distance(model, data, g, p) for g in geoms) for p in world])
+        assert outside.max() < 5e-3, body
+        assert np.median(outside) > -0.02, body
+
+
+def test_meshes_are_below_a_megabyte_and_their_licences_lie_beside_them():
+    folder = find_by_name("panda").parent / "meshes"
+    files = [*folder.glob("*.npz")]
+    assert sum(file.stat().st_size for file in files) < 1e6
+    sources = (folder / "README.md").read_text()
+    assert all(f"| {file.name} |" in sources for file in files)
+    assert {file.stem for file in files} == {*ARMS_WITH_MESHES} - {"dual_arm", "mobile_manipulator"}

@@ -65,8 +65,8 @@ def test_a_robot_is_drawn_with_its_tip_at_the_projected_pixel(name: str) -> None
     seen = np.argwhere((alone[..., 0] > alone[..., 1] + 60) & (alone[..., 2] > alone[..., 1] + 60))
     assert np.linalg.norm(seen.mean(axis=0)[::-1] + 0.5 - pixel(camera, tip, SIZE)) < 2
     floor = float(centers[:, 2].min())
-    empty = canvas.canvas(*SIZE).draw(joined([drawing])._replace(color=drawing.color * 0), camera, floor)
-    whole = canvas.canvas(*SIZE).draw(drawing, camera, floor)
+    empty = canvas.canvas(*SIZE, drawing).draw(joined([drawing])._replace(color=drawing.color * 0), camera, floor)
+    whole = canvas.canvas(*SIZE, drawing).draw(drawing, camera, floor)
     assert 0.01 < np.mean(np.any(np.abs(whole.astype(int) - empty) > 30, axis=-1)) < 0.6
 
 
@@ -92,7 +92,7 @@ def test_any_model_is_drawn(kind: str) -> None:
     camera = framing(draw(robot), SIZE[0] / SIZE[1])
     drawing = draw(robot)
     floor = float(drawing.position[:, 2].min()) - 0.1
-    whole = canvas.canvas(*SIZE).draw(drawing, camera, floor)
+    whole = canvas.canvas(*SIZE, drawing).draw(drawing, camera, floor)
     empty = canvas.canvas(*SIZE).draw(drawing._replace(color=drawing.color * 0), camera, floor)
     assert 0.01 < np.mean(np.any(np.abs(whole.astype(int) - empty) > 30, axis=-1)) < 0.7
 

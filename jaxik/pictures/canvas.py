@@ -97,7 +97,7 @@ _SCENE = """
   <visual>
     <global offwidth="{width}" offheight="{height}"/>
     <headlight ambient=".35 .35 .35" diffuse=".5 .5 .5" specular=".1 .1 .1"/>
-    <map znear="0.02" zfar="60" shadowclip="5"/>
+    <map znear="0.02" zfar="60" shadowclip="10"/>
     <quality shadowsize="4096" offsamples="8"/>
   </visual>
   <asset>

@@ -27,7 +27,7 @@ from jaxik.pictures.drawing import (
     evenly,
     joined,
 )
-from jaxik.pictures.shapes import one_robot, shapes_of
+from jaxik.pictures.shapes import moved_shapes, one_robot, shapes_of
 from jaxik.pictures.simplify import simplified
 from jaxik.problem.arguments import configuration
 from jaxik.robot.robot import Robot
@@ -130,7 +130,7 @@ def drawer(
         if named is not None:
             every = _finite("ghosts", configuration("ghosts", named, robot)).reshape(-1, robot.nq)
             chosen = every[evenly(len(every), MOST_GHOSTS)]
-            lighter = simplified(shapes, GHOST_FACES)
+            lighter = simplified(moved_shapes(shapes, robot.topology), GHOST_FACES)
             still.append(draw_robot(robot, lighter, chosen, link=link, joint=joint, alpha=GHOST))
     if world is not None:
         if not isinstance(world, World):

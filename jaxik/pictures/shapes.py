@@ -10,6 +10,7 @@ import numpy as np
 from jaxik.core.pytree import core_ranks
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import JointType, Topology
+from jaxik.pictures.arm_meshes import Surface, arm_surfaces
 from jaxik.robot.loading.catalog import bundled_robots, find_by_name
 from jaxik.robot.robot import Robot
 
@@ -135,9 +136,13 @@ def _bundled_shapes(topology: Topology) -> Shapes | None:
 
 @functools.cache
 def _bundled(name: str) -> tuple[tuple[str, ...], Shapes]:
-    """Names of the bodies of a bundled robot, and its shapes; dark ones stand for joints."""
+    """Names of the bodies of a bundled robot, and its shapes: meshes, on other bodies primitives.
+
+    Dark primitives stand for joints.
+    """
     model = mujoco.MjModel.from_xml_path(str(find_by_name(name)))
-    return tuple(model.body(i).name for i in range(model.nbody)), unpainted(
+    bodies = tuple(model.body(i).name for i in range(model.nbody))
+    primitives = unpainted(
         model.geom_bodyid.astype(int),
         model.geom_type.astype(int),
         model.geom_size.copy(),
@@ -145,6 +150,38 @@ def _bundled(name: str) -> tuple[tuple[str, ...], Shapes]:
         matrices(model.geom_quat),
         model.geom_rgba[:, :3].mean(axis=1) < DARK,
     )
+    surfaces = arm_surfaces(name)
+    if not surfaces:
+        return bodies, primitives
+    meshes = _mesh_shapes(surfaces, bodies)
+    bare = ~np.isin(primitives.body, meshes.body)
+    primitives = primitives._replace(color=model.geom_rgba.astype(float))
+    return bodies, Shapes(*(np.concatenate([x[bare], y]) for x, y in zip(primitives, meshes, strict=True)))
+
+
+def _mesh_shapes(surfaces: tuple[Surface, ...], bodies: tuple[str, ...]) -> Shapes:
+    mesh = np.full(len(surfaces), None)
+    mesh[:] = [surface.mesh for surface in surfaces]
+    return Shapes(
+        np.array([bodies.index(surface.body) for surface in surfaces]),
+        np.full(len(surfaces), MESH),
+        np.array([np.abs(surface.mesh.vertices).max(axis=0) for surface in surfaces]),
+        np.array([surface.position for surface in surfaces], float),
+        np.tile(np.eye(3), (len(surfaces), 1, 1)),
+        np.zeros(len(surfaces), bool),
+        np.array([surface.color for surface in surfaces], float),
+        mesh,
+    )
+
+
+def moved_shapes(shapes: Shapes, topology: Topology) -> Shapes:
+    """Those that some joint moves, as a ghost on the robot's own base hides it; all where nothing moves."""
+    moved = np.zeros(len(topology.body_parents), bool)
+    moved[[joint.body for joint in topology.joints]] = True
+    for body, parent in enumerate(topology.body_parents):
+        moved[body] |= moved[parent]
+    kept = moved[shapes.body]
+    return Shapes(*(column[kept] for column in shapes)) if kept.any() else shapes
 
 
 def matrices(quaternions: np.ndarray) -> np.ndarray:

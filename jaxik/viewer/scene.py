@@ -10,7 +10,7 @@ import numpy as np
 from jaxik.core.status import Status
 from jaxik.pictures.drawing import BLUE, ORANGE, SKY, VERMILION
 from jaxik.pictures.render import GHOST, GHOST_FACES
-from jaxik.pictures.shapes import shapes_of
+from jaxik.pictures.shapes import moved_shapes, shapes_of
 from jaxik.pictures.simplify import simplified
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
@@ -40,7 +40,8 @@ class Scene:
         """Draw the robot and its floor."""
         shapes = shapes_of(robot)
         self._scene, self._shapes = server.scene, simplified(shapes, FACES)
-        self._parts_of_ghosts = functools.cache(lambda: parts(simplified(shapes, GHOST_FACES), GHOST_CORNERS))
+        moved = moved_shapes(shapes, robot.topology)
+        self._parts_of_ghosts = functools.cache(lambda: parts(simplified(moved, GHOST_FACES), GHOST_CORNERS))
         self._handles: dict[str, Any] = {}
         self._ghosts: list[Any] = []
         self._parts: dict[int, list[tuple[Any, Any]]] = {}

@@ -18,6 +18,12 @@ def bundled_robots() -> tuple[str, ...]:
     return tuple(sorted(file.stem for file in _BUNDLED.glob("*.xml")))
 
 
+def bundled_meshes(name: str) -> Path | None:
+    """The file of a bundled arm's simplified surfaces, where it has one."""
+    file = _BUNDLED / "meshes" / f"{name}.npz"
+    return file if file.is_file() else None
+
+
 class Outline(NamedTuple):
     """What a line about a bundled robot says.
 
