@@ -25,7 +25,7 @@ from notebooks.store import executed
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
-MOST_BYTES = 450_000
+MOST_BYTES = 500_000
 INSTALL = re.compile(
     r'%pip install -q "jaxik\[([a-z,]+)\] @ git\+https://github\.com/ORG/jaxik"( "?[a-z-]+(>=[\d.]+"?)?)*'
 )
