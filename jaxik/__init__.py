@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
     from jaxik.core.pytree import leaf, pytree, static
     from jaxik.core.status import DerivativeStatus, Status
+    from jaxik.datasets.dataset import Dataset, open_dataset
+    from jaxik.datasets.generate import generate
+    from jaxik.datasets.plan import Plan
     from jaxik.kinematics.frames import Frame
     from jaxik.kinematics.motion import Motion
     from jaxik.limits.acceleration import AccelerationLimit
@@ -85,6 +88,7 @@ __all__ = [
     "ConfigurationLimit",
     "Cylinders",
     "DampingTask",
+    "Dataset",
     "DerivativeStatus",
     "Distances",
     "Ellipsoids",
@@ -109,6 +113,7 @@ __all__ = [
     "Objective",
     "OmniwheelTask",
     "Picture",
+    "Plan",
     "Planes",
     "PositionLimit",
     "PostureTask",
@@ -136,11 +141,13 @@ __all__ = [
     "bundled_robots",
     "enable_compilation_cache",
     "film",
+    "generate",
     "interpolate",
     "leaf",
     "linearize",
     "load",
     "load_robot",
+    "open_dataset",
     "plot_trace",
     "plot_track",
     "pytree",
@@ -166,6 +173,9 @@ _NAMES = {  # by module
     "jaxik.core.errors": "JaxikError JaxikWarning LoadError UnknownNameError",
     "jaxik.core.pytree": "leaf pytree static",
     "jaxik.core.status": "DerivativeStatus Status",
+    "jaxik.datasets.dataset": "Dataset open_dataset",
+    "jaxik.datasets.generate": "generate",
+    "jaxik.datasets.plan": "Plan",
     "jaxik.kinematics.frames": "Frame",
     "jaxik.kinematics.motion": "Motion",
     "jaxik.limits.acceleration": "AccelerationLimit",

@@ -38,10 +38,11 @@ ALLOWED = {
     "solvers.nonlinear": BELOW_SOLVERS | {"solvers"},
     "solvers.search": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
+    "datasets": EVERYTHING,
     "pictures": BELOW_SOLVERS | {"robot.loading"},
     "viewer": EVERYTHING | {"pictures"},
-    "__init__": EVERYTHING | {"pictures", "viewer"},
-    "cli": EVERYTHING | {"pictures", "viewer"},
+    "__init__": EVERYTHING | {"datasets", "pictures", "viewer"},
+    "cli": EVERYTHING | {"datasets", "pictures", "viewer"},
 }
 # What draws itself imports, when it is asked to, what draws it: their `show` and `view`.
 SHOWN, DRAWN_BY = frozenset({"robot", "problem", "results"}), ("jaxik.pictures.show", "jaxik.viewer.view")

@@ -1,4 +1,4 @@
-"""The command line: `jaxik solve`, `track`, `render`, `view`, `info`, `robots` and `doctor`."""
+"""The command line: `jaxik solve`, `track`, `generate`, `dataset`, `render`, `view`, `info`, `robots` and `doctor`."""
 
 import argparse
 import logging
@@ -61,6 +61,10 @@ def _command(name: str) -> Callable[[argparse.Namespace], int]:
         from jaxik.cli.solving import run_solve as run
     elif name == "track":
         from jaxik.cli.tracking import run_track as run
+    elif name == "generate":
+        from jaxik.cli.generating import run_generate as run
+    elif name == "dataset":
+        from jaxik.cli.datasets import run_dataset as run
     elif name == "render":
         from jaxik.cli.rendering import run_render as run
     elif name == "info":

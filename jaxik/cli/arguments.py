@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from jaxik.cli.config_help import CONFIG_HELP, TRACK_HELP
+from jaxik.cli.config_help import CONFIG_HELP, DATASET_HELP, TRACK_HELP
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.version import __version__
 
@@ -48,6 +48,8 @@ def build_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argumen
     return parser, {
         "solve": _solve(commands),
         "track": _track(commands),
+        "generate": _generate(commands),
+        "dataset": _dataset(commands),
         "render": _render(commands),
         "view": _view(commands),
         "info": _info(commands),
@@ -106,6 +108,53 @@ def _track(commands: Any) -> argparse.ArgumentParser:
     printed = parser.add_mutually_exclusive_group()
     printed.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
     printed.add_argument("--json", action="store_true", help="print the summary as JSON, in SI units")
+    return parser
+
+
+def _generate(commands: Any) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        "generate",
+        help="make a dataset of verified solutions, of any size",
+        description="Draw targets, solve them, and write rows of targets and configurations into a Zarr store.",
+        epilog=DATASET_HELP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    add = parser.add_argument
+    add("config", metavar="CONFIG", type=Path, help="YAML file: robot, tasks, dataset; described below")
+    add("output", metavar="STORE", type=Path, help="folder to write, such as reach.zarr")
+    add("--count", metavar="N", type=_positive, help="rows")
+    add("--seed", metavar="S", type=_natural, help="seed of everything that is drawn")
+    add("--dtype", choices=("float32", "float64"), help="precision of everything that is computed")
+    add("--resume", action="store_true", help="go on with a store of the same plan")
+    add(
+        "--part",
+        metavar="K/N",
+        default="1/1",
+        help="make the K-th of N parts, into a folder that all share; auto, auto/N: in a Slurm array, a Kubernetes job",
+    )
+    add("--strict", action="store_true", help="refuse to go on with rows of another kind of device")
+    add("--batch-size", metavar="N", type=_positive, default=16384, help="rows in one call (default: %(default)s)")
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument("-q", "--quiet", action="store_true", help="print warnings and errors only")
+    printed.add_argument("--json", action="store_true", help="print progress and summary as lines of JSON")
+    return parser
+
+
+def _dataset(commands: Any) -> argparse.ArgumentParser:
+    text = "look into a dataset, verify it by C MuJoCo, or export it"
+    more = " The exit code of verify is 1 where something is missing, damaged or wrong."
+    parser = commands.add_parser(
+        "dataset", help=text, description=f"{text[0].upper()}{text[1:]}.{more}", allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("action", metavar="info|verify|export", choices=("info", "verify", "export"), help="what to do")
+    add("store", metavar="STORE", type=Path, help="folder that jaxik generate wrote")
+    add("file", metavar="FILE", type=Path, nargs="?", help="of export: .npz or .parquet")
+    add("--rows", metavar="N", type=_positive, default=10_000, help="verify: rows to judge (default: %(default)s)")
+    add("--full", action="store_true", help="verify: judge all rows")
+    add("--repair", action="store_true", help="verify: forget damaged shards, for generate --resume to make again")
+    add("--json", action="store_true", help="print what was found as JSON")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What can stand in configurations of `jaxik solve` and `jaxik track`, as examples that are ones themselves."""
+"""What can stand in configurations of `jaxik solve`, `track` and `generate`, as examples that are ones themselves."""
 
 CONFIG_HELP = """\
 a configuration (paths in it are relative to its folder):
@@ -89,4 +89,22 @@ a configuration has the sections of jaxik solve, but for search and options, and
       #    {waypoints: [{from: home, offset: [0, 0.1, 0]}, ...], times: [1, ...]}    # targets, from the task's own on
     damping: 1e-6
     feed_forward: 1               # 0: gains apply to the motion of targets as well, which lags
+"""
+
+DATASET_HELP = """\
+a configuration has the sections of jaxik solve, and dataset; a row draws what is sampled:
+
+  robot: panda
+  tasks:
+    tip: {frame: tcp, target: {sample: 1}}                 # drawn for each row; other targets are one for all
+  search: true
+  dataset:
+    count: 1000000                # rows; or as many as are sampled, or --count
+    shard: 131072                 # rows that are solved, written and committed at once: a multiple of 4096
+    spread: joints                # or workspace: fewer rows where many configurations have the frame
+    keep: all                     # rows with their status; or converged: the others are drawn again
+    solutions: 1                  # of each row, best first
+
+row i follows from the configuration, the seed and i alone: runs that were interrupted go on with --resume, and N runs
+with --part 1/N to N/N, on as many machines, make the same bytes as one.
 """

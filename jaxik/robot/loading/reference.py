@@ -1,7 +1,12 @@
 """What C MuJoCo says of one configuration in float64: a second opinion on jaxik's own kinematics."""
 
+from typing import Any
+
 import mujoco
 import numpy as np
+
+from jaxik.core.errors import LoadError
+from jaxik.robot.loading.sources import read_source
 
 
 def site_pose(model: mujoco.MjModel, q: np.ndarray, site: str) -> np.ndarray:
@@ -28,3 +33,43 @@ def joints_outside(model: mujoco.MjModel, q: np.ndarray) -> list[str]:
     limited = [j for j in range(model.njnt) if model.jnt_limited[j] and mujoco.mjtJoint(model.jnt_type[j]) in scalar]
     value = {j: q[model.jnt_qposadr[j]] for j in limited}
     return [model.joint(j).name for j, x in value.items() if not model.jnt_range[j, 0] <= x <= model.jnt_range[j, 1]]
+
+
+class Judge:
+    """Poses of frames and joint limits of a model, by C MuJoCo in float64.
+
+    Args:
+      source: as of `load_robot`.
+    """
+
+    def __init__(self, source: Any) -> None:
+        """Compile the model."""
+        self._model = read_source(source).model
+        self._data = mujoco.MjData(self._model)
+
+    def poses(self, q: np.ndarray, kind: str, name: str) -> np.ndarray:
+        """Poses (n, 7), wxyz_xyz, of a body, site or geom at configurations (n, nq).
+
+        Raises:
+          LoadError: if the model has no such frame, or another number of coordinates.
+        """
+        if q.shape[1] != self._model.nq:
+            raise LoadError(f"the model has {self._model.nq} coordinates, the rows have {q.shape[1]}")
+        try:
+            index = getattr(self._model, kind)(name).id
+        except KeyError:
+            raise LoadError(f"the model has no {kind} {name!r}") from None
+        data, found = self._data, np.empty((len(q), 7))
+        matrix, origin = ((data.xmat, data.xpos) if kind == "body" else (
+            getattr(data, f"{kind}_xmat"), getattr(data, f"{kind}_xpos")
+        ))  # fmt: skip
+        for row, pose in zip(q, found, strict=True):
+            data.qpos[:] = row
+            mujoco.mj_kinematics(self._model, data)
+            mujoco.mju_mat2Quat(pose[:4], matrix[index])
+            pose[4:] = origin[index]
+        return found
+
+    def outside(self, q: np.ndarray) -> np.ndarray:
+        """Which of the configurations (n, nq) have a joint outside its limits."""
+        return np.array([bool(joints_outside(self._model, row)) for row in q])

@@ -1,0 +1,130 @@
+"""`open_dataset`: the arrays of a dataset, read as they are sliced."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.status import Status
+from jaxik.datasets.plan import CHUNK
+from jaxik.datasets.store import Store
+
+
+class Dataset:
+    """A dataset on disk.
+
+    `dataset["q"]` is a Zarr array, which reads what is sliced from it; `dataset[0:1000]` reads all arrays of rows.
+
+    Attributes:
+      path: its folder.
+      plan: what its rows follow from, as plan.json has it.
+      names: of its arrays.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Open it.
+
+        Raises:
+          LoadError: for a folder that holds none.
+        """
+        self._store = Store(Path(path).expanduser())
+        self.path, self.plan, self.names = self._store.path, self._store.plan, self._store.names
+
+    def __len__(self) -> int:
+        """Rows, those that are missing included."""
+        return self._store.count
+
+    def __getitem__(self, key: Any) -> Any:
+        """An array by name, or all arrays of a row or of a slice of rows."""
+        if isinstance(key, str):
+            if key not in self.names:
+                raise unknown_name("array", key, self.names)
+            return self._store.group[key]
+        return {name: np.asarray(self._store.group[name][key]) for name in self.names}
+
+    @property
+    def complete(self) -> bool:
+        """Whether all shards are there."""
+        return len(self._store.committed()) == self._store.shards
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Numbers of the shards that are not there."""
+        there = self._store.committed()
+        return tuple(shard for shard in range(self._store.shards) if shard not in there)
+
+    @property
+    def status_counts(self) -> dict[str, int]:
+        """How many rows, or solutions of rows, ended with each status."""
+        found: dict[str, int] = {}
+        for record in self._store.committed().values():
+            for name, count in record["status"].items():
+                found[name] = found.get(name, 0) + count
+        return {kind.name: found[kind.name] for kind in Status if kind.name in found}
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Kinds of device, with versions of jaxlib, that solved it; of more than one, bits may differ."""
+        records = self._store.committed().values()
+        return tuple(sorted({f"{r['backend']} {r['device']}, jaxlib {r['jaxlib']}" for r in records}))
+
+    @property
+    def digest(self) -> str:
+        """One hash of all numbers, from the hashes of the shards: equal for equal datasets."""
+        hashed = hashlib.sha256()
+        for shard, record in sorted(self._store.committed().items()):
+            hashed.update(f"{shard} {sorted(record['sha256'].items())}".encode())
+        return hashed.hexdigest()
+
+    def blocks(
+        self, rows: int = CHUNK, names: tuple[str, ...] | None = None, seed: int | None = None
+    ) -> Iterator[dict[str, np.ndarray]]:
+        """All rows in blocks, for training: with a seed blocks come shuffled, and rows within them.
+
+        Args:
+          rows: of a block.
+          names: of the arrays that are wanted; None: all.
+          seed: of the order; None: as they lie.
+        """
+        if not self.complete:
+            raise JaxikError(f"{self.path}: {len(self.missing)} of {self._store.shards} shards are missing")
+        random = None if seed is None else np.random.default_rng(seed)
+        starts = np.arange(0, len(self), rows)
+        for start in starts if random is None else random.permutation(starts):
+            last = min(start + rows, len(self))
+            order = slice(None) if random is None else random.permutation(last - start)
+            yield {name: np.asarray(self[name][start:last])[order] for name in names or self.names}
+
+    def verify(self, *, rows: int | None = 10_000, repair: bool = False) -> "Any":
+        """Hash every shard again, and judge rows with C MuJoCo in float64.
+
+        Args:
+          rows: how many random rows are judged; None: all.
+          repair: forget the shards that are damaged, so that `generate(..., resume=True)` makes them again.
+
+        Returns:
+          A `jaxik.datasets.verify.Report`; `report.ok` says whether all is well.
+        """
+        from jaxik.datasets.verify import verify
+
+        return verify(self, rows, repair)
+
+    def __repr__(self) -> str:
+        """Rows, statuses and arrays."""
+        ended = ", ".join(f"{count:,} {name}" for name, count in self.status_counts.items())
+        missing = f"; {len(self.missing)} of {self._store.shards} shards are missing" if self.missing else ""
+        arrays = ", ".join(f"{name} {self[name].shape}" for name in self.names)
+        return f"Dataset of {len(self):,} rows of {self.plan['robot']}: {ended}{missing}\n  {arrays}"
+
+
+def open_dataset(path: str | os.PathLike[str]) -> Dataset:
+    """Open what `jaxik.generate` or `jaxik generate` wrote; its arrays are read as they are sliced.
+
+    Raises:
+      LoadError: for a folder that holds no dataset.
+    """
+    return Dataset(path)

@@ -1,0 +1,177 @@
+"""What a dataset is: a problem whose targets, and whatever else is random, follow from a row's index."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jaxlie
+import numpy as np
+
+from jaxik.batching.broadcast import batch_shape
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.pytree import core_ranks
+from jaxik.core.validation import one_of
+from jaxik.core.version import __version__
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.topology import Topology
+from jaxik.problem.problem import Problem
+from jaxik.robot.loading.npz import robot_arrays
+from jaxik.robot.robot import Robot
+from jaxik.solvers.options import SearchOptions, SolveOptions
+
+SPREADS = ("joints", "workspace")
+KEEPS = ("all", "converged")
+# Rows that are read at once: the inner chunk of a Zarr shard.
+CHUNK = 4096
+# Arrays of more numbers are written down as their hash.
+WRITTEN_OUT = 16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """A dataset as a function of the row's index: row i follows from the plan and i alone.
+
+    The targets of `sampled` tasks are where a random configuration of the robot has them, so that all of them can be
+    met, together. Each row is then solved by `search`, or by `solve` where `options` are `SolveOptions`.
+
+    Args:
+      problem: one problem, without batch axes.
+      count: rows.
+      seed: another seed, other rows.
+      sampled: names of the tasks whose targets are drawn; None: of all that have one and can take it from a
+        configuration.
+      spread: "joints": the configurations are uniform in the joint ranges; "workspace": of 16 such configurations one
+        is chosen with the odds of the volume that its frame's position sweeps, so that the middle of the workspace,
+        where many configurations have the frame, has fewer of them.
+      randomize: `(problem, key) -> problem`, or `(problem, {name: array})` where drawn numbers are to be stored too: a
+        pure function that JAX traces, which draws link lengths, bases, limits or obstacles of a row before its
+        targets are drawn.
+      start: configuration (nq,) to start from; None: as `search` does by default.
+      options: `SearchOptions` or `SolveOptions`. With `solutions` of K rows have K configurations, best first.
+      keep: "all" rows with their status, or "converged" ones: those that are not are drawn again, at most 16 times.
+      shard: rows of a shard, a multiple of 4096, or less: what is solved, written, committed and retried at once.
+      model: name or path of the robot's model, which `jaxik dataset verify` reads; None: it judges no residuals.
+
+    Raises:
+      JaxikError: for a batch of problems, unknown tasks, and numbers out of range.
+    """
+
+    problem: Problem
+    count: int
+    seed: int = 0
+    sampled: tuple[str, ...] | None = None
+    spread: str = "joints"
+    randomize: Callable[[Problem, jax.Array], Any] | None = None
+    start: Any = None
+    options: SearchOptions | SolveOptions = dataclasses.field(default_factory=SearchOptions)
+    keep: str = "all"
+    shard: int = 131072
+    model: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.problem, Problem):
+            raise JaxikError(f"problem is a jaxik.Problem, not {type(self.problem).__name__}")
+        if batch := batch_shape(self.problem, core_ranks(self.problem)):
+            raise JaxikError(f"the problem of a plan is one, not a batch {batch}: rows are drawn, count says how many")
+        for name, least in (("count", 1), ("seed", 0), ("shard", 1)):
+            if not (isinstance(value := getattr(self, name), int | np.integer) and value >= least):
+                raise JaxikError(f"{name} is a whole number from {least} on, not {value!r}")
+        if self.shard > CHUNK and self.shard % CHUNK:
+            raise JaxikError(f"shard is at most {CHUNK} rows or a multiple of them, not {self.shard}")
+        one_of("spread", self.spread, SPREADS)
+        one_of("keep", self.keep, KEEPS)
+        if not isinstance(self.options, SearchOptions | SolveOptions):
+            raise JaxikError(f"options are SearchOptions or SolveOptions, not {type(self.options).__name__}")
+        object.__setattr__(self, "sampled", self._sampled())
+        if self.start is not None and np.shape(self.start) != (self.problem.robot.nq,):
+            raise JaxikError(f"start is one configuration ({self.problem.robot.nq},), not {np.shape(self.start)}")
+
+    def _sampled(self) -> tuple[str, ...]:
+        tasks = self.problem.tasks
+        movable = tuple(sorted(name for name, task in tasks.items() if hasattr(task, "from_configuration")))
+        names = movable if self.sampled is None else tuple(self.sampled)
+        for name in names:
+            if name not in movable:
+                raise unknown_name("task whose target can be drawn", name, movable)
+        if not names and self.randomize is None:
+            raise JaxikError("nothing of the plan is random: name tasks in sampled, or give randomize")
+        return names
+
+    @property
+    def shards(self) -> int:
+        """How many shards there are; the last may be shorter."""
+        return -(-self.count // self.shard)
+
+    def rows_of(self, shard: int) -> tuple[int, int]:
+        """The first row of a shard, and the one behind its last."""
+        return shard * self.shard, min((shard + 1) * self.shard, self.count)
+
+    def described(self) -> dict[str, Any]:
+        """The plan in plain words and numbers: two plans with one description have the same rows."""
+        draw = self.randomize
+        return {
+            "format": "jaxik dataset",
+            "format_version": 1,
+            "jaxik_version": __version__,
+            "count": int(self.count),
+            "seed": int(self.seed),
+            "shard": int(self.shard),
+            "keep": self.keep,
+            "spread": self.spread,
+            "sampled": list(self.sampled or ()),
+            "randomize": None if draw is None else f"{draw.__module__}.{draw.__qualname__}",
+            "start": None if self.start is None else _described(np.asarray(self.start)),
+            "options": _described(self.options),
+            "model": self.model,
+            "robot": self.problem.robot.topology.name,
+            "joints": [joint.name for joint in self.problem.robot.topology.joints],
+            "problem": _described(self.problem),
+        }
+
+
+def _described(value: Any) -> Any:
+    """A pytree of the library as JSON."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Robot):
+        arrays = robot_arrays(value)
+        hashed = hashlib.sha256()
+        for name in sorted(arrays):
+            hashed.update(name.encode() + np.ascontiguousarray(np.asarray(arrays[name])).tobytes())
+        return {"name": value.topology.name, "sha256": hashed.hexdigest()}
+    if isinstance(value, Frame):
+        return {"name": value.name, "kind": value.kind}
+    if isinstance(value, jaxlie.SE3 | jaxlie.SO3):
+        value = value.parameters()
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        array = np.asarray(value)
+        if array.size <= WRITTEN_OUT and array.dtype != object:
+            return array.tolist()
+        return {"shape": list(array.shape), "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"type": type(value).__name__} | {
+            name: _described(x) for name, x in fields.items() if not isinstance(x, Topology)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): _described(x) for key, x in value.items()}
+    if isinstance(value, tuple | list):
+        return [_described(x) for x in value]
+    return repr(value)
+
+
+def differences(old: Any, new: Any, place: str = "") -> list[str]:
+    """Where two descriptions differ, a line each."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        keys = dict.fromkeys([*old, *new])
+        return [line for key in keys for line in differences(old.get(key), new.get(key), f"{place}.{key}".lstrip("."))]
+    # NaN and infinities compare by their text.
+    return [] if json.dumps(old) == json.dumps(new) else [f"{place} was {_short(old)}, is {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

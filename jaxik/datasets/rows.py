@@ -1,0 +1,251 @@
+"""Rows of a dataset by their index: drawn from its key, solved, and laid out as named arrays."""
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, set_fields
+from jaxik.core.status import Status
+from jaxik.core.trees import parts
+from jaxik.datasets.plan import Plan
+from jaxik.problem.problem import Problem
+from jaxik.results.solution import Solution
+from jaxik.solvers.nonlinear.solve import solve
+from jaxik.solvers.options import SearchOptions
+from jaxik.solvers.search.search import search
+
+# Streams of a row's key.
+TARGETS, SOLVER, RANDOMIZE = 0, 1, 2
+# Configurations of which one is chosen where the workspace is to be covered evenly.
+CANDIDATES = 16
+# Rows that are drawn at once.
+DRAWN = 1024
+RESIDUALS = "residuals/"
+# How often a row that is not CONVERGED is drawn again.
+ATTEMPTS = 16
+
+
+class Column(NamedTuple):
+    """An array of a dataset, a row an entry.
+
+    Attributes:
+      shape: of one row.
+      unit: "" where there is none.
+      meaning: a line for who finds the file.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    unit: str
+    meaning: str
+
+
+class RowSolver:
+    """Solves rows of a plan, in calls of one size, so that one program serves all of them.
+
+    Rows are drawn in a program of a size of its own: what XLA makes of other sizes may round otherwise, and a row would
+    depend on how many were solved with it. Solvers give each element the bits that it has alone.
+    """
+
+    def __init__(self, plan: Plan, size: int) -> None:
+        """Trace nothing yet; `size` rows are solved at once."""
+        self.plan, self.size = plan, size
+        dtype = plan.problem.robot.q_home.dtype
+        self._data = cast((plan.problem, plan.options, plan.start), dtype)
+        self._draw = jax.jit(lambda problem, index: _drawn(plan, problem, index))
+        self._solve = jax.jit(_solved)
+
+    def columns(self) -> dict[str, Column]:
+        """What a row consists of, by name."""
+        found = jax.eval_shape(lambda: self._program(np.arange(1), 0))
+        words = _meanings(self.plan)
+        return {
+            name: Column(_row_shape(name, x), _dtype(name, x), *words.get(name, ("", "drawn by randomize")))
+            for name, x in found.items()
+        }
+
+    def rows(
+        self, first: int, last: int, advance: Callable[[int, int], Any] = lambda rows, converged: None
+    ) -> dict[str, np.ndarray]:
+        """Rows from `first` to before `last`; `advance` is told of rows, and of converged ones, as they are solved."""
+        index = np.arange(first, last, dtype=np.int64)
+        found = self._tiles(index, 0, advance)
+        if self.plan.keep == "converged":
+            for attempt in range(1, ATTEMPTS):
+                status = found["status"].reshape(len(index), -1)[:, 0]
+                wrong = np.flatnonzero(status != Status.CONVERGED)
+                if not wrong.size:
+                    break
+                again = self._tiles(index[wrong], attempt, lambda rows, converged: None)
+                for name, values in again.items():
+                    found[name][wrong] = values
+        return found
+
+    def _tiles(self, index: np.ndarray, attempt: int, advance: Callable[[int, int], Any]) -> dict[str, np.ndarray]:
+        tiles = []
+        for start in range(0, len(index), self.size):
+            own = index[start : start + self.size]
+            tiles.append(self._tile(own, attempt))
+            advance(len(own), int(np.sum(tiles[-1]["status"] == Status.CONVERGED)))
+        return {name: np.concatenate([tile[name] for tile in tiles]) for name in tiles[0]}
+
+    def _tile(self, index: np.ndarray, attempt: int) -> dict[str, np.ndarray]:
+        found = jax.device_get(self._program(index, attempt))
+        return {name: _row_values(name, x)[: len(index)] for name, x in found.items()}
+
+    def _program(self, index: np.ndarray, attempt: int) -> dict[str, jax.Array]:
+        # The last row is repeated until calls are full.
+        padded = index[np.minimum(np.arange(-(-self.size // DRAWN) * DRAWN), len(index) - 1)]
+        starts = range(0, len(padded), DRAWN)
+        parts = [self._draw(self._data[0], _words_of(padded[i : i + DRAWN], attempt)) for i in starts]
+        drawn = jax.tree.map(lambda *xs: jnp.concatenate(xs)[: self.size], *parts)
+        return _arrays(self.plan, self._data[0], drawn, self._solve(self._data, drawn.leaves, drawn.keys))
+
+
+class Drawn(NamedTuple):
+    """What is random in rows.
+
+    Attributes:
+      leaves: number of a leaf of the problem to its values (n, ...): those that differ from row to row.
+      extras: arrays (n, ...) of `randomize`, to be stored.
+      keys (n,): of the solver.
+    """
+
+    leaves: dict[int, jax.Array]
+    extras: dict[str, jax.Array]
+    keys: jax.Array
+
+
+def _words_of(rows: np.ndarray, attempt: int) -> np.ndarray:
+    """Row numbers as words of 32 bits (n, 3), high, low, attempt: JAX's own integers end at 2^31."""
+    rows = rows.astype(np.uint64)
+    words = rows >> np.uint64(32), rows & np.uint64(0xFFFFFFFF), np.full_like(rows, attempt)
+    return np.stack(words, axis=1).astype(np.uint32)
+
+
+def _with_leaves(problem: Problem, values: Mapping[int, jax.Array]) -> Problem:
+    """The problems of rows: one, in which only leaves that differ from row to row have a batch axis."""
+    leaves, structure = jax.tree.flatten(problem)
+    return jax.tree.unflatten(structure, [values.get(i, leaf) for i, leaf in enumerate(leaves)])
+
+
+def _solved(data: Any, leaves: dict[int, jax.Array], keys: jax.Array) -> Solution:
+    problem, options, start = data
+    problem = _with_leaves(problem, leaves)
+    if isinstance(options, SearchOptions):
+        return search(problem, keys, starts=None if start is None else start[None], options=options)
+    q0 = problem.robot.q_home if start is None else start
+    return solve(problem, jnp.broadcast_to(q0, (len(keys), q0.shape[-1])), options=options)
+
+
+def _arrays(plan: Plan, problem: Problem, drawn: Drawn, solved: Solution) -> dict[str, Any]:
+    """The arrays of rows by name."""
+    arrays = {"q": solved.q, "status": solved.status}
+    arrays |= {f"{RESIDUALS}{part}": residual for part, residual in parts(solved.residuals).items()}
+    if solved.clearance is not None:
+        arrays["clearance"] = solved.clearance
+    tasks = _with_leaves(problem, drawn.leaves).tasks
+    for name in plan.sampled or ():
+        arrays |= {f"targets/{name}/{part.name}": part.value for part in tasks[name].target_parts()}
+    if taken := [name for name in drawn.extras if name in arrays or "/" in name]:
+        raise JaxikError(f"randomize: {taken[0]!r} is no name for an array: rows have {', '.join(arrays)}")
+    return arrays | drawn.extras
+
+
+def _row_shape(name: str, x: Any) -> tuple[int, ...]:
+    """The shape of one row of an array as it is stored: of residuals the norm."""
+    return x.shape[1:-1] if name.startswith(RESIDUALS) else x.shape[1:]
+
+
+def _dtype(name: str, x: Any) -> np.dtype:
+    return np.dtype(np.int8 if name == "status" else x.dtype)
+
+
+def _row_values(name: str, x: np.ndarray) -> np.ndarray:
+    """An array as it is stored. Norms are taken in float64, so that their last bit is the same everywhere."""
+    if name.startswith(RESIDUALS):
+        return np.sqrt((x.astype(float) ** 2).sum(axis=-1)).astype(x.dtype)
+    return x.astype(np.int8) if name == "status" else x
+
+
+def _key(seed: int, words: jax.Array) -> jax.Array:
+    """The key of a row: of nothing but the seed, the row's number and the attempt."""
+    key = jax.random.key(seed)
+    for word in range(3):
+        key = jax.random.fold_in(key, words[word])
+    return key
+
+
+def _drawn(plan: Plan, problem: Problem, index: jax.Array) -> Drawn:
+    """What is random in rows of these numbers."""
+    shared, structure = jax.tree.flatten(problem)
+
+    def draw(words: jax.Array) -> Drawn:
+        key, own, extras = _key(plan.seed, words), problem, {}
+        if plan.randomize is not None:
+            own = plan.randomize(own, jax.random.fold_in(key, RANDOMIZE))
+            own, extras = own if isinstance(own, tuple) else (own, {})
+        own = _with_targets(plan, own, jax.random.fold_in(key, TARGETS))
+        leaves, drawn_structure = jax.tree.flatten(own)
+        if drawn_structure != structure:
+            raise JaxikError("randomize returned other tasks, limits or joints: it may change numbers alone")
+        changed = {i: new for i, (old, new) in enumerate(zip(shared, leaves, strict=True)) if new is not old}
+        return Drawn(changed, extras, jax.random.fold_in(key, SOLVER))
+
+    return jax.vmap(draw)(index)
+
+
+def _with_targets(plan: Plan, problem: Problem, key: jax.Array) -> Problem:
+    """The problem of one row with targets where a random configuration has them."""
+    if not plan.sampled:
+        return problem
+    robot, tasks = problem.robot, dict(problem.tasks)
+    q = robot.sample(key) if plan.spread == "joints" else _even_in_workspace(plan, problem, key)
+    for name in plan.sampled:
+        tasks[name] = task = copy.copy(tasks[name])
+        field = task.target_field[0]
+        others = {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init and f.name != field}
+        set_fields(task, **{field: getattr(type(task).from_configuration(robot, q, **others), field)})
+    problem = copy.copy(problem)
+    set_fields(problem, tasks=tasks)
+    return problem
+
+
+def _even_in_workspace(plan: Plan, problem: Problem, key: jax.Array) -> jax.Array:
+    """A configuration, chosen among random ones by the volume that the first frame's position sweeps about each.
+
+    By the coarea formula positions of configurations that are uniform have a density that is the integral of
+    1 / sqrt(det(J J')) over the configurations that reach them.
+    """
+    robot = problem.robot
+    frames = [frame for name in plan.sampled or () for frame in problem.tasks[name].frames]
+    if not frames:
+        raise JaxikError('spread="workspace" needs a sampled task with a frame')
+    draws, choice = jax.random.split(key)
+    q = robot.sample(draws, (CANDIDATES,))
+    jacobian = robot.frame_jacobian(q, frames[0], "world_aligned")[:, :3]
+    volume = jnp.sqrt(jnp.maximum(jnp.linalg.det(jacobian @ jnp.swapaxes(jacobian, -1, -2)), 0))
+    return q[jax.random.categorical(choice, jnp.log(volume + jnp.finfo(volume.dtype).tiny))]
+
+
+def _meanings(plan: Plan) -> dict[str, tuple[str, str]]:
+    """Unit and meaning of each array."""
+    words = {
+        "q": ("see q_unit", "configuration, inside the joint limits"),
+        "status": ("", "jaxik.Status: status_names[status]"),
+        "clearance": ("m", "least distance of the pairs that are kept apart"),
+    }
+    tasks = plan.problem.tasks | (plan.problem.constraints or {})
+    for name, task in tasks.items():
+        for part, unit in parts(task.unit).items() if not isinstance(task.unit, str) else [("", task.unit)]:
+            words[f"residuals/{name}/{part}".rstrip("/")] = unit, "norm of the error that is left"
+        if name in (plan.sampled or ()):
+            for target in task.target_parts():
+                words[f"targets/{name}/{target.name}"] = target.unit, "target, drawn for this row"
+    return words

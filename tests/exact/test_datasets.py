@@ -1,0 +1,21 @@
+"""Rows of datasets to the last bit: they do not depend on how many are solved at once."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.datasets.rows import RowSolver
+
+
+@pytest.mark.parametrize("name", ["ur5e"])
+def test_bits_do_not_depend_on_how_many_rows_are_solved_at_once(name: str) -> None:
+    robot = jaxik.load_robot(name).astype(jnp.float32)
+    task = jaxik.FrameTask.from_configuration(robot, robot.q_home, "tcp")
+    plan = jaxik.Plan(jaxik.Problem(robot, {"tip": task}), 300)
+    whole = RowSolver(plan, 300).rows(0, 300)
+    for size, first in ((64, 0), (100, 130)):
+        rows = RowSolver(plan, size).rows(first, 300)
+        assert {x.dtype for key, x in rows.items() if key != "status"} == {np.dtype(np.float32)}
+        for key, values in rows.items():
+            np.testing.assert_array_equal(values, whole[key][first:])
