@@ -1,8 +1,8 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
 python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [collision] [collision_free]
-[collision_soak] [search] [--output F]; exits with 1 where a gate is missed. Pictures of `search` are written beside
-the JSON.
+[collision_soak] [datasets] [search] [--output F]; exits with 1 where a gate is missed. Pictures of `search` are written
+beside the JSON.
 """
 
 import argparse
@@ -29,6 +29,7 @@ BENCHMARKS = (
     "collision",
     "collision_free",
     "collision_soak",
+    "datasets",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")

@@ -39,6 +39,7 @@ ALLOWED = {
     "solvers.search": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
     "datasets": EVERYTHING,
+    "rl": BELOW_SOLVERS | {"solvers", "solvers.differential"},
     "pictures": BELOW_SOLVERS | {"robot.loading"},
     "viewer": EVERYTHING | {"pictures"},
     "__init__": EVERYTHING | {"datasets", "pictures", "viewer"},

@@ -88,16 +88,17 @@ class RowSolver:
         return found
 
     def _tiles(self, index: np.ndarray, attempt: int, advance: Callable[[int, int], Any]) -> dict[str, np.ndarray]:
-        tiles = []
-        for start in range(0, len(index), self.size):
-            own = index[start : start + self.size]
-            tiles.append(self._tile(own, attempt))
+        tiles: list[dict[str, np.ndarray]] = []
+        parts = [index[start : start + self.size] for start in range(0, len(index), self.size)]
+        # The next is drawn and begun before the last is fetched, so that devices do not wait for the host.
+        running = self._program(parts[0], attempt)
+        for own, following in zip(parts, [*parts[1:], None], strict=True):
+            begun = None if following is None else self._program(following, attempt)
+            found = jax.device_get(running)
+            tiles.append({name: _row_values(name, x)[: len(own)] for name, x in found.items()})
             advance(len(own), int(np.sum(tiles[-1]["status"] == Status.CONVERGED)))
+            running = begun
         return {name: np.concatenate([tile[name] for tile in tiles]) for name in tiles[0]}
-
-    def _tile(self, index: np.ndarray, attempt: int) -> dict[str, np.ndarray]:
-        found = jax.device_get(self._program(index, attempt))
-        return {name: _row_values(name, x)[: len(index)] for name, x in found.items()}
 
     def _program(self, index: np.ndarray, attempt: int) -> dict[str, jax.Array]:
         # The last row is repeated until calls are full.
