@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+import pandas
 import pytest
 
 import jaxik
@@ -24,7 +25,6 @@ from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.catalog import find_by_name
 
-zarr = pytest.importorskip("zarr")
 CONFIG = """
 robot: ur5e
 tasks: {tip: {frame: tcp, target: {sample: 1}}}
@@ -205,6 +205,15 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     assert not list((tmp_path / "out.zarr").rglob("*.tmp"))
 
 
+def test_a_ray_cluster_that_loses_a_node_makes_the_same_bytes(tmp_path: Path) -> None:
+    """Nearly all of its time is the start of Ray, and how long that waits for a node that does not answer."""
+    script = Path(__file__).parent / "ray_run.py"
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=True)
+    [facts] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"rows"')]
+    assert facts["complete"] and facts["equal"] and facts["rows"] == 3000 and facts["dtype"] == "float64"
+    assert 5 <= facts["killed_after"] < 47
+
+
 def test_rows_that_do_not_converge_are_drawn_again(problem: jaxik.Problem) -> None:
     options = jaxik.SearchOptions(max_starts=1)
     kept = RowSolver(jaxik.Plan(problem, 500, options=options), 250).rows(0, 500)
@@ -260,7 +269,7 @@ def test_exports_have_the_rows(whole: jaxik.Dataset, tmp_path: Path) -> None:
     with np.load(tmp_path / "rows.npz") as found:
         for name in whole.names:
             np.testing.assert_array_equal(found[name], whole[name][:])
-    pandas, parquet = pytest.importorskip("pandas"), tmp_path / "rows.parquet"
+    parquet = tmp_path / "rows.parquet"
     assert main(["dataset", "export", str(whole.path), str(parquet)]) == 0
     table = pandas.read_parquet(parquet)
     np.testing.assert_array_equal(np.stack(table["q"].to_numpy()), whole["q"][:])

@@ -133,6 +133,9 @@ def _generate(commands: Any) -> argparse.ArgumentParser:
         default="1/1",
         help="make the K-th of N parts, into a folder that all share; auto, auto/N: in a Slurm array, a Kubernetes job",
     )
+    add("--engine", choices=("process", "ray"), default="process", help="ray: an actor on each node of a Ray cluster")
+    add("--address", metavar="ADDRESS", help="of the Ray cluster (default: a local one)")
+    add("--workers", metavar="N", type=_positive, help="Ray actors (default: one a node)")
     add("--strict", action="store_true", help="refuse to go on with rows of another kind of device")
     add("--batch-size", metavar="N", type=_positive, default=16384, help="rows in one call (default: %(default)s)")
     printed = parser.add_mutually_exclusive_group()

@@ -52,6 +52,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
         try:
             with _progress(total, arguments) as advance:
                 given = {"part": part, "resume": arguments.resume, "strict": arguments.strict}
+                given |= {"engine": arguments.engine, "address": arguments.address, "workers": arguments.workers}
                 dataset = generate(plan, arguments.output, batch_size=arguments.batch_size, **given, advance=advance)
         except KeyboardInterrupt:
             print(f"jaxik: interrupted; go on with: {_again()}", file=sys.stderr)

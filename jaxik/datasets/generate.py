@@ -1,26 +1,24 @@
 """`generate`: the shards of a plan, solved and written one after the other; the next is solved while one is written."""
 
-import functools
 import os
-import platform
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import jax
-
+from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
-from jaxik.core.version import __version__
 from jaxik.datasets.card import write_card
 from jaxik.datasets.dataset import Dataset
 from jaxik.datasets.plan import Plan
+from jaxik.datasets.ray_engine import run_on_ray
 from jaxik.datasets.rows import RowSolver
+from jaxik.datasets.shards import facts_of
 from jaxik.datasets.store import Store, alone, open_or_create
 
+ENGINES = ("process", "ray")
 # Rows that are solved in one call.
 BATCH_SIZE = 16384
 
@@ -33,6 +31,9 @@ def generate(
     resume: bool = False,
     batch_size: int = BATCH_SIZE,
     strict: bool = False,
+    engine: str = "process",
+    address: str | None = None,
+    workers: int | None = None,
     advance: Callable[[int, int], Any] = lambda rows, converged: None,
 ) -> Dataset:
     """Make a dataset, or what is missing of one.
@@ -48,6 +49,10 @@ def generate(
       resume: go on with a dataset of the same plan; without it one that exists is an error.
       batch_size: rows in one call.
       strict: refuse to go on with shards of another kind of device or version of jaxlib, whose bits may differ.
+      engine: "process", this one with all its devices, or "ray": an actor on each node of a Ray cluster, which all see
+        the folder; shards of lost nodes are made by others.
+      address: of the Ray cluster, as of `ray.init`; None: the one that is connected to, else a local one.
+      workers: how many Ray actors; None: one a node.
       advance: told of rows, and how many of them are CONVERGED, as they are solved or found to be there.
 
     Returns:
@@ -62,32 +67,42 @@ def generate(
     own, parts = part
     if not 1 <= own <= parts:
         raise JaxikError(f"part is (k, n) with k from 1 to n, not {part}")
+    validation.one_of("engine", engine, ENGINES)
     solver = RowSolver(plan, min(batch_size, plan.shard, plan.count))
     path = Path(path).expanduser()
     store = open_or_create(path, plan, solver.columns(), _names(plan), resume or parts > 1)
     if strict:
         _check_devices(store)
     with alone(path, f"{own}-of-{parts}"):
-        _run(store, solver, range(own - 1, plan.shards, parts), advance)
+        missing = _missing(store, range(own - 1, plan.shards, parts), advance)
+        if engine == "ray":
+            run_on_ray(plan, store, solver.size, missing, advance, address, workers)
+        else:
+            _run(store, solver, missing, advance)
     dataset = Dataset(path)
     if dataset.complete:
         write_card(dataset)
     return dataset
 
 
-def _run(store: Store, solver: RowSolver, shards: range, advance: Callable[[int, int], Any]) -> None:
-    """Solve and write the shards that are missing."""
+def _missing(store: Store, shards: range, advance: Callable[[int, int], Any]) -> list[int]:
+    """The shards that are not there yet."""
     there = store.committed()
     for shard in there.keys() & {*shards}:
         first, last = store.rows_of(shard)
         advance(last - first, there[shard]["status"].get("CONVERGED", 0))
+    return [shard for shard in shards if shard not in there]
+
+
+def _run(store: Store, solver: RowSolver, shards: list[int], advance: Callable[[int, int], Any]) -> None:
+    """Solve and write shards; one is written while the next is solved."""
     with ThreadPoolExecutor(1) as writer:
         pending: Future[None] | None = None
         try:
-            for shard in (shard for shard in shards if shard not in there):
+            for shard in shards:
                 started = time.perf_counter()
                 arrays = solver.rows(*store.rows_of(shard), advance)
-                facts = _facts(time.perf_counter() - started)
+                facts = facts_of(time.perf_counter() - started)
                 if pending is not None:
                     pending.result()
                 pending = writer.submit(store.write, shard, arrays, facts)
@@ -97,27 +112,8 @@ def _run(store: Store, solver: RowSolver, shards: range, advance: Callable[[int,
                 pending.result()
 
 
-def _facts(seconds: float) -> dict[str, Any]:
-    device = jax.devices()[0]
-    return {
-        "jaxik": __version__,
-        "jaxlib": version("jaxlib"),
-        "backend": device.platform,
-        "device": _processor() if device.platform == "cpu" else device.device_kind,
-        "seconds": round(seconds, 3),
-    }
-
-
-@functools.cache
-def _processor() -> str:
-    """The model of the processor, as far as the system tells."""
-    cpus = Path("/proc/cpuinfo")
-    lines = cpus.read_text().splitlines() if cpus.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def _check_devices(store: Store) -> None:
-    here = _facts(0)
+    here = facts_of(0)
     for shard, record in sorted(store.committed().items()):
         for key in ("jaxlib", "backend", "device"):
             if record[key] != here[key]:
