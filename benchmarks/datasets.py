@@ -22,7 +22,7 @@ import jax
 import jaxik
 from jaxik.datasets.rows import RowSolver
 
-BATCH, ROUNDS, TILES = 16384, 5, 16
+BATCH, ROUNDS, TILES = 16384, 3, 64
 CONFIG = """
 robot: panda
 tasks: {tip: {frame: tcp, target: {sample: 1}}}
@@ -115,7 +115,7 @@ def _rates(place: Path, count: int) -> dict[str, Any]:
     problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(robot.frame("tcp"), robot.frame_pose(q, "tcp"))})
     bare = jax.jit(lambda key: jaxik.search(problem, key))
     one = jaxik.Problem(robot, {"tip": jaxik.FrameTask.from_configuration(robot, robot.q_home, "tcp")})
-    plan = jaxik.Plan(one, TILES * BATCH, shard=4 * BATCH)
+    plan = jaxik.Plan(one, TILES * BATCH)
     jax.block_until_ready(bare(jax.random.key(0)))
     RowSolver(plan, BATCH).rows(0, BATCH)
     rates: dict[str, list[float]] = {"search": [], "generate": []}

