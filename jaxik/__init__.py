@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jaxik.core.status import DerivativeStatus, Status
     from jaxik.datasets.dataset import Dataset, open_dataset
     from jaxik.datasets.generate import generate
+    from jaxik.datasets.grid import Grid
     from jaxik.datasets.plan import Plan
     from jaxik.kinematics.frames import Frame
     from jaxik.kinematics.motion import Motion
@@ -96,6 +97,7 @@ __all__ = [
     "Frame",
     "FrameTask",
     "FreeJointVelocityLimit",
+    "Grid",
     "Hulls",
     "JaxikError",
     "JaxikWarning",
@@ -175,6 +177,7 @@ _NAMES = {  # by module
     "jaxik.core.status": "DerivativeStatus Status",
     "jaxik.datasets.dataset": "Dataset open_dataset",
     "jaxik.datasets.generate": "generate",
+    "jaxik.datasets.grid": "Grid",
     "jaxik.datasets.plan": "Plan",
     "jaxik.kinematics.frames": "Frame",
     "jaxik.kinematics.motion": "Motion",

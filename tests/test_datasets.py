@@ -13,14 +13,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import mujoco
 import numpy as np
 import pandas
 import pytest
+import xarray
 
 import jaxik
 from jaxik.cli import main
 from jaxik.cli.generating import read_part
+from jaxik.datasets.grid import even_rotations
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.catalog import find_by_name
@@ -254,6 +257,58 @@ def test_spread_over_the_workspace_has_more_rows_far_out(problem: jaxik.Problem)
         far[spread] = np.mean(np.linalg.norm(position - [0, 0, 0.16], axis=1) > 0.7)
     # A shell from 0.7 to 0.95 m has 60 % of the ball's volume.
     assert far["workspace"] > far["joints"] + 0.1
+
+
+def test_a_map_of_a_planar_arm_is_the_annulus_of_its_two_links(tmp_path: Path) -> None:
+    upper, lower = 1.0, 0.6
+    robot = jaxik.load_robot("double_pendulum")
+    robot = dataclasses.replace(robot, site_position=jnp.array([[0.0, 0.0, -lower]]))
+    task = jaxik.FrameTask.from_configuration(robot, robot.q_home, "tcp", orientation_cost=None)
+    grid = jaxik.Grid((0.0, 0.0, 0.0), (3.64, 0.1, 3.64), 0.14)
+    plan = jaxik.Plan(jaxik.Problem(robot, {"tip": task}), grid=grid)
+    dataset = jaxik.generate(plan, tmp_path / "map.zarr", batch_size=169)
+    share, centers = dataset.reachability()
+    assert share.shape == (26, 1, 26) == centers.shape[:3] and len(dataset) == 676
+    radius = np.linalg.norm(centers[..., [0, 2]], axis=-1)
+    np.testing.assert_array_equal(share == 1, (radius <= upper + lower) & (radius >= abs(upper - lower)))
+    np.testing.assert_allclose(dataset["targets/tip/position"][:], centers.reshape(-1, 3), atol=1e-12)
+    assert "## Reach" in (tmp_path / "map.zarr" / "README.md").read_text()
+
+
+def test_directions_of_a_grid_are_spread_evenly() -> None:
+    """The mean of rotation matrices of even rotations is zero, and none is near another."""
+    q = even_rotations(500)
+    np.testing.assert_allclose(np.linalg.norm(q, axis=1), 1)
+    matrices = np.array([jaxlie.SO3(x).as_matrix() for x in q])
+    assert np.abs(matrices.mean(axis=0)).max() < 0.01
+    cosine = np.abs(q @ q.T) - np.eye(500)
+    random = np.random.default_rng(0).normal(size=(500, 4))
+    random /= np.linalg.norm(random, axis=1, keepdims=True)
+    apart = 2 * np.arccos(cosine.max()), 2 * np.arccos((np.abs(random @ random.T) - np.eye(500)).max())
+    assert apart[0] > 0.25 > 2 * apart[1]
+
+
+@pytest.mark.parametrize(("wrong", "said"), [
+    ({"grid": ((0, 0, 0), (1, 1, 0), 0.1)}, "size .3,. above 0"),
+    ({"grid": ((0, 0, 0), (1, 1, 1), 0.0)}, "resolution is the edge of a voxel"),
+    ({"grid": ((0, 0, 0), (1, 1, 1), 1e-4)}, "poses is too large"),
+    ({"grid": ((0, 0, 0), (1, 1, 1), 0.5), "count": 7}, "the grid has 8 poses"),
+    ({"grid": ((0, 0, 0), (1, 1, 1), 0.5), "keep": "converged"}, "not drawn again"),
+])  # fmt: skip
+def test_a_wrong_grid_is_refused(problem: jaxik.Problem, wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(jaxik.JaxikError, match=said):
+        jaxik.Plan(problem, **wrong | {"grid": jaxik.Grid(*wrong["grid"])})
+
+
+def test_random_targets_have_no_map(whole: jaxik.Dataset) -> None:
+    with pytest.raises(jaxik.JaxikError, match="a map takes a plan with a grid"):
+        whole.reachability()
+
+
+def test_xarray_reads_rows_by_name(whole: jaxik.Dataset) -> None:
+    found = xarray.open_zarr(whole.path)
+    assert found["q"].dims == ("row", "q_0") and found.sizes["row"] == COUNT
+    np.testing.assert_array_equal(found["q"][10:20], whole["q"][10:20])
 
 
 def test_blocks_are_shuffled_and_whole(whole: jaxik.Dataset) -> None:

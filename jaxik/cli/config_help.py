@@ -104,6 +104,8 @@ a configuration has the sections of jaxik solve, and dataset; a row draws what i
     spread: joints                # or workspace: fewer rows where many configurations have the frame
     keep: all                     # rows with their status; or converged: the others are drawn again
     solutions: 1                  # of each row, best first
+    # grid: {center: [0, 0, 0.4], size: [2, 2, 1.6], resolution: 0.1, directions: 16}   # [m]: targets at the centres of
+                                  # voxels instead of sampled ones: a map of what can be reached
 
 row i follows from the configuration, the seed and i alone: runs that were interrupted go on with --resume, and N runs
 with --part 1/N to N/N, on as many machines, make the same bytes as one.

@@ -20,11 +20,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from jaxik.batching.devices import enable_compilation_cache, use_all_cores
 from jaxik.cli.job import KEYS as SOLVED_KEYS
 from jaxik.cli.job import read_dtype, read_job
-from jaxik.cli.section import Section
+from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.yaml_file import YamlFile, read_yaml
 from jaxik.core.errors import JaxikError
 from jaxik.datasets.dataset import Dataset
 from jaxik.datasets.generate import generate
+from jaxik.datasets.grid import Grid
 from jaxik.datasets.plan import KEEPS, SPREADS, Plan
 from jaxik.robot.loading.catalog import bundled_robots
 from jaxik.solvers.options import SearchOptions
@@ -73,7 +74,7 @@ def read_plan(file: YamlFile, *, count: int | None, seed: int | None) -> Plan:
     """
     root = file.root
     section = root.section("dataset") if "dataset" in root else Section({}, root.at("dataset"))
-    section.allow("count", "shard", "spread", "keep", "solutions")
+    section.allow("count", "shard", "spread", "keep", "solutions", "grid")
     sampled = _sampled(root)
     job = read_job(file, count=1, seed=seed, max_steps=None)
     if job.start is not None and job.start.ndim > 1:
@@ -89,16 +90,33 @@ def read_plan(file: YamlFile, *, count: int | None, seed: int | None) -> Plan:
     with section.place.blamed():
         return Plan(
             problem,
-            count or section.integer("count", max(counts, default=1), least=1),
+            _count(section, count, counts),
             seed=job.seed,
             sampled=tuple(sorted(sampled)),
             spread=section.choice("spread", SPREADS, "joints"),
+            grid=_grid(section),
             keep=section.choice("keep", KEEPS, "all"),
             start=job.start,
             options=options,
             model=_model(root, file.path.parent),
             **given,
         )
+
+
+def _count(section: Section, given: int | None, sampled: list[int]) -> int | None:
+    """How many rows; None: as many as the grid has."""
+    stated = section.integer("count", least=1) if "count" in section else None
+    return given or stated or (None if "grid" in section else max(sampled, default=1))
+
+
+def _grid(section: Section) -> Grid | None:
+    if "grid" not in section:
+        return None
+    grid = section.section("grid")
+    grid.allow("center", "size", "resolution", "directions")
+    vectors = {key: read_numbers(grid.get(key), (3,), grid.at(key)) for key in ("center", "size")}
+    with grid.place.blamed():
+        return Grid(**vectors, resolution=grid.number("resolution"), directions=grid.integer("directions", 1, least=1))
 
 
 def _sampled(root: Section) -> dict[str, int]:

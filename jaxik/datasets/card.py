@@ -30,6 +30,7 @@ def write_card(dataset: Any, report: Report | None = None) -> None:
             for name in dataset.names
         ),
         f"## Errors\n\nOf the first {len(first['status']):,} rows.\n\n" + _errors(first),
+        *([_reach(dataset)] if plan.get("grid") else []),
         "## Joints\n\nHow often each joint is where, from its least to its largest value, in the same rows.\n\n```\n"
         + "\n".join(_joints(dataset, first))
         + "\n```",
@@ -47,6 +48,20 @@ def _statuses(dataset: Any) -> list[str]:
     counts = dataset.status_counts
     total = sum(counts.values())
     return [f"| {name} | {count:,} | {100 * count / total:.4g} % |" for name, count in counts.items()]
+
+
+def _reach(dataset: Any) -> str:
+    """How much of the grid is reached, layer by layer."""
+    share, centers = dataset.reachability()
+    lines = [
+        f"## Reach\n\nOf {share.size:,} voxels, {dataset.plan['grid']['directions']} directions in each: "
+        f"{100 * np.mean(share > 0):.3g} % are reached in some direction, {100 * np.mean(share == 1):.3g} % in all.\n",
+        "| z [m] | reached | mean share of directions |\n|---|---|---|",
+    ]
+    for layer, z in enumerate(centers[0, 0, :, 2]):
+        own = share[:, :, layer]
+        lines.append(f"| {z:.3g} | {100 * np.mean(own > 0):.3g} % | {own.mean():.3g} |")
+    return "\n".join(lines)
 
 
 def _errors(rows: dict[str, np.ndarray]) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.status import Status
+from jaxik.datasets.grid import Grid
 from jaxik.datasets.plan import CHUNK
 from jaxik.datasets.store import Store
 
@@ -83,6 +84,24 @@ class Dataset:
             hashed.update(f"{shard} {sorted(record['sha256'].items())}".encode())
         return hashed.hexdigest()
 
+    def reachability(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of a grid, the share (nx, ny, nz) of directions that are reached in each voxel, and its centre (..., 3) [m].
+
+        Raises:
+          JaxikError: for a dataset of random targets, and where shards are missing.
+        """
+        if not self.plan.get("grid"):
+            raise JaxikError(f"{self.path}: its targets are random; a map takes a plan with a grid")
+        self._check_complete()
+        fields = {name: value for name, value in self.plan["grid"].items() if name != "type"}
+        grid = Grid(**fields)
+        status = self["status"][:].reshape(len(self), -1)[:, 0]
+        return (status == Status.CONVERGED).reshape(*grid.shape, grid.directions).mean(axis=-1), grid.centers()
+
+    def _check_complete(self) -> None:
+        if missing := self.missing:
+            raise JaxikError(f"{self.path}: {len(missing)} of {self._store.shards} shards are missing")
+
     def blocks(
         self, rows: int = CHUNK, names: tuple[str, ...] | None = None, seed: int | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
@@ -93,8 +112,7 @@ class Dataset:
           names: of the arrays that are wanted; None: all.
           seed: of the order; None: as they lie.
         """
-        if not self.complete:
-            raise JaxikError(f"{self.path}: {len(self.missing)} of {self._store.shards} shards are missing")
+        self._check_complete()
         random = None if seed is None else np.random.default_rng(seed)
         starts = np.arange(0, len(self), GROUP * rows)
         for start in starts if random is None else random.permutation(starts):

@@ -68,7 +68,7 @@ def generate(
     if not 1 <= own <= parts:
         raise JaxikError(f"part is (k, n) with k from 1 to n, not {part}")
     validation.one_of("engine", engine, ENGINES)
-    solver = RowSolver(plan, min(batch_size, plan.shard, plan.count))
+    solver = RowSolver(plan, min(batch_size, plan.shard, plan.rows))
     path = Path(path).expanduser()
     store = open_or_create(path, plan, solver.columns(), _names(plan), resume or parts > 1)
     if strict:

@@ -15,12 +15,14 @@ from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import core_ranks
 from jaxik.core.validation import one_of
 from jaxik.core.version import __version__
+from jaxik.datasets.grid import Grid
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.topology import Topology
 from jaxik.problem.problem import Problem
 from jaxik.robot.loading.npz import robot_arrays
 from jaxik.robot.robot import Robot
 from jaxik.solvers.options import SearchOptions, SolveOptions
+from jaxik.tasks.frame import FrameTask
 
 SPREADS = ("joints", "workspace")
 KEEPS = ("all", "converged")
@@ -39,7 +41,7 @@ class Plan:
 
     Args:
       problem: one problem, without batch axes.
-      count: rows.
+      count: rows; of a grid as many as it has poses.
       seed: another seed, other rows.
       sampled: names of the tasks whose targets are drawn; None: of all that have one and can take it from a
         configuration.
@@ -52,6 +54,8 @@ class Plan:
       start: configuration (nq,) to start from; None: as `search` does by default.
       options: `SearchOptions` or `SolveOptions`. With `solutions` of K rows have K configurations, best first.
       keep: "all" rows with their status, or "converged" ones: those that are not are drawn again, at most 16 times.
+      grid: the poses of a grid as targets, in the place of random ones: for maps of what can be reached, which
+        `dataset.reachability()` gives. One task is sampled then, a `FrameTask`.
       shard: rows of a shard, a multiple of 4096, or less: what is solved, written, committed and retried at once.
       model: name or path of the robot's model, which `jaxik dataset verify` reads; None: it judges no residuals.
 
@@ -60,7 +64,7 @@ class Plan:
     """
 
     problem: Problem
-    count: int
+    count: int | None = None
     seed: int = 0
     sampled: tuple[str, ...] | None = None
     spread: str = "joints"
@@ -68,6 +72,7 @@ class Plan:
     start: Any = None
     options: SearchOptions | SolveOptions = dataclasses.field(default_factory=SearchOptions)
     keep: str = "all"
+    grid: Grid | None = None
     shard: int = 131072
     model: str | None = None
 
@@ -76,6 +81,8 @@ class Plan:
             raise JaxikError(f"problem is a jaxik.Problem, not {type(self.problem).__name__}")
         if batch := batch_shape(self.problem, core_ranks(self.problem)):
             raise JaxikError(f"the problem of a plan is one, not a batch {batch}: rows are drawn, count says how many")
+        if self.grid is not None:
+            self._check_grid()
         for name, least in (("count", 1), ("seed", 0), ("shard", 1)):
             if not (isinstance(value := getattr(self, name), int | np.integer) and value >= least):
                 raise JaxikError(f"{name} is a whole number from {least} on, not {value!r}")
@@ -100,14 +107,33 @@ class Plan:
             raise JaxikError("nothing of the plan is random: name tasks in sampled, or give randomize")
         return names
 
+    def _check_grid(self) -> None:
+        grid = self.grid
+        if not isinstance(grid, Grid):
+            raise JaxikError(f"grid is a jaxik.Grid, not {type(grid).__name__}")
+        if self.count not in (None, grid.count):
+            raise JaxikError(f"the grid has {grid.count:,} poses: leave count out, or say so many, not {self.count}")
+        if self.keep != "all":
+            raise JaxikError("rows of a grid that are out of reach are not drawn again: leave keep out")
+        names = self._sampled()
+        if len(names) != 1 or not isinstance(self.problem.tasks[names[0]], FrameTask):
+            raise JaxikError(f"a grid is of one FrameTask: name it in sampled, not {', '.join(names) or 'none'}")
+        object.__setattr__(self, "count", grid.count)
+
     @property
     def shards(self) -> int:
         """How many shards there are; the last may be shorter."""
-        return -(-self.count // self.shard)
+        return -(-self.rows // self.shard)
+
+    @property
+    def rows(self) -> int:
+        """Rows in all."""
+        assert self.count is not None
+        return self.count
 
     def rows_of(self, shard: int) -> tuple[int, int]:
         """The first row of a shard, and the one behind its last."""
-        return shard * self.shard, min((shard + 1) * self.shard, self.count)
+        return shard * self.shard, min((shard + 1) * self.shard, self.rows)
 
     def described(self) -> dict[str, Any]:
         """The plan in plain words and numbers: two plans with one description have the same rows."""
@@ -116,11 +142,12 @@ class Plan:
             "format": "jaxik dataset",
             "format_version": 1,
             "jaxik_version": __version__,
-            "count": int(self.count),
+            "count": int(self.rows),
             "seed": int(self.seed),
             "shard": int(self.shard),
             "keep": self.keep,
             "spread": self.spread,
+            "grid": _described(self.grid),
             "sampled": list(self.sampled or ()),
             "randomize": None if draw is None else f"{draw.__module__}.{draw.__qualname__}",
             "start": None if self.start is None else _described(np.asarray(self.start)),

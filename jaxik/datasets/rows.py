@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import numpy as np
 
 from jaxik.core.errors import JaxikError
@@ -192,7 +193,7 @@ def _drawn(plan: Plan, problem: Problem, index: jax.Array) -> Drawn:
         if plan.randomize is not None:
             own = plan.randomize(own, jax.random.fold_in(key, RANDOMIZE))
             own, extras = own if isinstance(own, tuple) else (own, {})
-        own = _with_targets(plan, own, jax.random.fold_in(key, TARGETS))
+        own = _with_targets(plan, own, jax.random.fold_in(key, TARGETS), words)
         leaves, drawn_structure = jax.tree.flatten(own)
         if drawn_structure != structure:
             raise JaxikError("randomize returned other tasks, limits or joints: it may change numbers alone")
@@ -202,17 +203,32 @@ def _drawn(plan: Plan, problem: Problem, index: jax.Array) -> Drawn:
     return jax.vmap(draw)(index)
 
 
-def _with_targets(plan: Plan, problem: Problem, key: jax.Array) -> Problem:
-    """The problem of one row with targets where a random configuration has them."""
+def _with_targets(plan: Plan, problem: Problem, key: jax.Array, words: jax.Array) -> Problem:
+    """The problem of one row with targets where a random configuration has them, or the grid."""
     if not plan.sampled:
         return problem
     robot, tasks = problem.robot, dict(problem.tasks)
+    if plan.grid is not None:
+        [name] = plan.sampled
+        position, quaternion = plan.grid.pose(words[1].astype(jnp.int32), robot.q_home.dtype)
+        pose = jaxlie.SE3(jnp.concatenate([quaternion, position]))
+        return _replaced(problem, tasks | {name: _aimed(tasks[name], pose)})
     q = robot.sample(key) if plan.spread == "joints" else _even_in_workspace(plan, problem, key)
     for name in plan.sampled:
-        tasks[name] = task = copy.copy(tasks[name])
-        field = task.target_field[0]
+        task, field = tasks[name], tasks[name].target_field[0]
         others = {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init and f.name != field}
-        set_fields(task, **{field: getattr(type(task).from_configuration(robot, q, **others), field)})
+        tasks[name] = _aimed(task, getattr(type(task).from_configuration(robot, q, **others), field))
+    return _replaced(problem, tasks)
+
+
+def _aimed(task: Any, target: Any) -> Any:
+    """The task with another target; its other leaves stay the same arrays, shared by all rows."""
+    task = copy.copy(task)
+    set_fields(task, **{task.target_field[0]: target})
+    return task
+
+
+def _replaced(problem: Problem, tasks: dict[str, Any]) -> Problem:
     problem = copy.copy(problem)
     set_fields(problem, tasks=tasks)
     return problem

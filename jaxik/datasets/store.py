@@ -19,6 +19,7 @@ import json
 import os
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -165,14 +166,20 @@ def _create(path: Path, plan: Plan, columns: Mapping[str, Column], joints: Any) 
         for name, column in columns.items():
             group.create_array(
                 name,
-                shape=(plan.count, *column.shape),
+                shape=(plan.rows, *column.shape),
                 dtype=column.dtype,
                 chunks=(chunk, *column.shape),
                 shards=(plan.shard, *column.shape),
                 compressors=None,
                 fill_value=0,
+                # For xarray; all but rows belong to their array alone.
+                dimension_names=("row", *(f"{name}_{axis}" for axis in range(len(column.shape)))),
                 attributes={"unit": column.unit, "meaning": column.meaning},
             )
+        # So that readers ask no folder what is in it: they would stumble over the plan and the records.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that other implementations of Zarr v3 do not know it yet
+            zarr_package().consolidate_metadata(str(temporary))
         (temporary / COMMITS).mkdir()
         described = plan.described() | {"arrays": {name: str(column.dtype) for name, column in columns.items()}}
         _replace(temporary / PLAN, json.dumps(_as_json(described), indent=1))
