@@ -340,7 +340,8 @@ def test_every_option_has_help() -> None:
     parser, commands = build_parsers()
     for command in (parser, *commands.values()):
         assert all(action.help for action in command._actions if action.dest != "command")
-    assert {"solve", "track", "render", "view", "info", "robots", "doctor"} == set(commands)
+    known = {"solve", "track", "generate", "dataset", "render", "view", "info", "robots", "doctor"}
+    assert known == set(commands)
 
 
 def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

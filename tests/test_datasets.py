@@ -267,12 +267,27 @@ def test_a_map_of_a_planar_arm_is_the_annulus_of_its_two_links(tmp_path: Path) -
     grid = jaxik.Grid((0.0, 0.0, 0.0), (3.64, 0.1, 3.64), 0.14)
     plan = jaxik.Plan(jaxik.Problem(robot, {"tip": task}), grid=grid)
     dataset = jaxik.generate(plan, tmp_path / "map.zarr", batch_size=169)
-    share, centers = dataset.reachability()
+    share, manipulability, centers = dataset.reachability()
     assert share.shape == (26, 1, 26) == centers.shape[:3] and len(dataset) == 676
     radius = np.linalg.norm(centers[..., [0, 2]], axis=-1)
     np.testing.assert_array_equal(share == 1, (radius <= upper + lower) & (radius >= abs(upper - lower)))
     np.testing.assert_allclose(dataset["targets/tip/position"][:], centers.reshape(-1, 3), atol=1e-12)
+    # J has two columns, along y nothing: det(J J') of three rows is zero; of a planar arm nothing else is to be had.
+    assert manipulability.shape == share.shape and (manipulability == 0).all()
     assert "## Reach" in (tmp_path / "map.zarr" / "README.md").read_text()
+
+
+def test_manipulability_of_a_map_is_that_of_c_mujoco(problem: jaxik.Problem) -> None:
+    grid = jaxik.Grid((0.4, 0.1, 0.4), (0.2, 0.2, 0.2), 0.1, directions=4)
+    plan = jaxik.Plan(problem, grid=grid, options=jaxik.SearchOptions(max_starts=8))
+    rows = RowSolver(plan, 32).rows(0, 32)
+    model = mujoco.MjModel.from_xml_path(str(find_by_name("ur5e")))
+    data, jacobian = mujoco.MjData(model), np.zeros((6, model.nv))
+    for q, found in zip(rows["q"], rows["manipulability"], strict=True):
+        data.qpos[:] = q
+        mujoco.mj_forward(model, data)
+        mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], model.site("tcp").id)
+        np.testing.assert_allclose(found, np.prod(np.linalg.svd(jacobian, compute_uv=False)), rtol=1e-6, atol=1e-9)
 
 
 def test_directions_of_a_grid_are_spread_evenly() -> None:

@@ -52,7 +52,7 @@ def _statuses(dataset: Any) -> list[str]:
 
 def _reach(dataset: Any) -> str:
     """How much of the grid is reached, layer by layer."""
-    share, centers = dataset.reachability()
+    share, _, centers = dataset.reachability()
     lines = [
         f"## Reach\n\nOf {share.size:,} voxels, {dataset.plan['grid']['directions']} directions in each: "
         f"{100 * np.mean(share > 0):.3g} % are reached in some direction, {100 * np.mean(share == 1):.3g} % in all.\n",

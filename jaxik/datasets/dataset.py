@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,21 @@ from jaxik.datasets.store import Store
 
 # Blocks that are read at once: one by one, 4,096 rows each, Zarr reads 228,000 rows a second.
 GROUP = 16
+
+
+class Reachability(NamedTuple):
+    """A map of what a frame reaches.
+
+    Attributes:
+      share (nx, ny, nz): of directions that are reached in each voxel.
+      manipulability (nx, ny, nz): the largest of the configurations found there, sqrt(det(J J')); 0 where there is
+        none, and where robots are random.
+      centers (nx, ny, nz, 3): of the voxels [m].
+    """
+
+    share: np.ndarray
+    manipulability: np.ndarray
+    centers: np.ndarray
 
 
 class Dataset:
@@ -84,8 +99,8 @@ class Dataset:
             hashed.update(f"{shard} {sorted(record['sha256'].items())}".encode())
         return hashed.hexdigest()
 
-    def reachability(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of a grid, the share (nx, ny, nz) of directions that are reached in each voxel, and its centre (..., 3) [m].
+    def reachability(self) -> "Reachability":
+        """What of a grid is reached.
 
         Raises:
           JaxikError: for a dataset of random targets, and where shards are missing.
@@ -95,8 +110,11 @@ class Dataset:
         self._check_complete()
         fields = {name: value for name, value in self.plan["grid"].items() if name != "type"}
         grid = Grid(**fields)
-        status = self["status"][:].reshape(len(self), -1)[:, 0]
-        return (status == Status.CONVERGED).reshape(*grid.shape, grid.directions).mean(axis=-1), grid.centers()
+        reached = self["status"][:].reshape(len(self), -1)[:, 0] == Status.CONVERGED
+        each = (*grid.shape, grid.directions)
+        volume = self["manipulability"][:] if "manipulability" in self.names else np.zeros(len(self))
+        best = np.where(reached, volume, 0).reshape(each).max(axis=-1)
+        return Reachability(reached.reshape(each).mean(axis=-1), best, grid.centers())
 
     def _check_complete(self) -> None:
         if missing := self.missing:

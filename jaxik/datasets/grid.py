@@ -30,8 +30,8 @@ class Grid:
       JaxikError: for numbers that make no grid.
     """
 
-    center: tuple[float, float, float]
-    size: tuple[float, float, float]
+    center: Any
+    size: Any
     resolution: float
     directions: int = 1
 

@@ -20,6 +20,7 @@ from jaxik.results.solution import Solution
 from jaxik.solvers.nonlinear.solve import solve
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.search import search
+from jaxik.tasks.manipulability import volume
 
 # Streams of a row's key.
 TARGETS, SOLVER, RANDOMIZE = 0, 1, 2
@@ -61,6 +62,7 @@ class RowSolver:
         self._data = cast((plan.problem, plan.options, plan.start), dtype)
         self._draw = jax.jit(lambda problem, index: _drawn(plan, problem, index))
         self._solve = jax.jit(_solved)
+        self._volume = jax.jit(lambda problem, q: _volumes(plan, problem, q))
 
     def columns(self) -> dict[str, Column]:
         """What a row consists of, by name."""
@@ -107,7 +109,15 @@ class RowSolver:
         starts = range(0, len(padded), DRAWN)
         parts = [self._draw(self._data[0], _words_of(padded[i : i + DRAWN], attempt)) for i in starts]
         drawn = jax.tree.map(lambda *xs: jnp.concatenate(xs)[: self.size], *parts)
-        return _arrays(self.plan, self._data[0], drawn, self._solve(self._data, drawn.leaves, drawn.keys))
+        arrays = _arrays(self.plan, self._data[0], drawn, self._solve(self._data, drawn.leaves, drawn.keys))
+        return arrays | (self._manipulability(arrays["q"]) if self.plan.grid and not self.plan.randomize else {})
+
+    def _manipulability(self, q: jax.Array) -> dict[str, jax.Array]:
+        """Of the first solution of each row, in programs of the size of draws."""
+        q = q.reshape(len(q), -1, q.shape[-1])[:, 0]
+        padded = q[np.minimum(np.arange(-(-len(q) // DRAWN) * DRAWN), len(q) - 1)]
+        parts = [self._volume(self._data[0], padded[i : i + DRAWN]) for i in range(0, len(padded), DRAWN)]
+        return {"manipulability": jnp.concatenate(parts)[: len(q)]}
 
 
 class Drawn(NamedTuple):
@@ -209,7 +219,7 @@ def _with_targets(plan: Plan, problem: Problem, key: jax.Array, words: jax.Array
         return problem
     robot, tasks = problem.robot, dict(problem.tasks)
     if plan.grid is not None:
-        [name] = plan.sampled
+        name = next(iter(plan.sampled))
         position, quaternion = plan.grid.pose(words[1].astype(jnp.int32), robot.q_home.dtype)
         pose = jaxlie.SE3(jnp.concatenate([quaternion, position]))
         return _replaced(problem, tasks | {name: _aimed(tasks[name], pose)})
@@ -251,11 +261,20 @@ def _even_in_workspace(plan: Plan, problem: Problem, key: jax.Array) -> jax.Arra
     return q[jax.random.categorical(choice, jnp.log(volume + jnp.finfo(volume.dtype).tiny))]
 
 
+def _volumes(plan: Plan, problem: Problem, q: jax.Array) -> jax.Array:
+    """sqrt(det(J J')) (n,) of the frame that is mapped, at configurations (n, nq), over the rows that its task has."""
+    task = problem.tasks[next(iter(plan.sampled or ()))]
+    rows = np.repeat([task.position_cost is not None, task.orientation_cost is not None], 3)
+    jacobian = problem.robot.frame_jacobian(q, task.frame, "world_aligned")
+    return jax.vmap(lambda each: volume(each, jnp.asarray(rows)))(jacobian)
+
+
 def _meanings(plan: Plan) -> dict[str, tuple[str, str]]:
     """Unit and meaning of each array."""
     words = {
         "q": ("see q_unit", "configuration, inside the joint limits"),
         "status": ("", "jaxik.Status: status_names[status]"),
+        "manipulability": ("", "sqrt(det(J J')) of the configuration, by the rows that the task has"),
         "clearance": ("m", "least distance of the pairs that are kept apart"),
     }
     tasks = plan.problem.tasks | (plan.problem.constraints or {})
