@@ -18,6 +18,7 @@ import pytest
 
 import jaxik
 from jaxik.cli import main
+from jaxik.cli.viewing import _seen
 from jaxik.pictures.shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, unpainted
 from jaxik.viewer import following, poses
 from jaxik.viewer.aims import problem_of, targets_to_drag
@@ -26,6 +27,8 @@ from jaxik.viewer.meshes import parts
 from jaxik.viewer.panel import status_line
 from jaxik.viewer.poses import Poses
 from jaxik.viewer.view import View, serve, write_page
+
+CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 class Watched:
@@ -344,3 +347,22 @@ def test_the_command_writes_a_page_and_refuses_to_replace_it(tmp_path: Path, cap
     assert main(["view", "panda", "--html", page]) == 2
     assert main(["view", "panda", "--html", str(tmp_path / "panda.png")]) == 2
     assert main(["view", "panda", "--port", "0"]) == 2
+
+
+def test_a_motion_is_played_and_rows_of_a_dataset_are_ghosts(tmp_path: Path) -> None:
+    seen = _seen(str(CONFIGS / "pendulum_stuck.yaml"))
+    assert seen.motion is not None and seen.motion.q.shape == (300, 1)
+    assert float(seen.motion.dt) == pytest.approx(0.01)
+    robot = jaxik.load_robot("pendulum")
+    task = jaxik.FrameTask.from_configuration(robot, robot.q_home, "tcp", orientation_cost=None)
+    plan = jaxik.Plan(jaxik.Problem(robot, {"tip": task}), 400, shard=200, model="pendulum")
+    jaxik.generate(plan, tmp_path / "store")
+    rows = _seen(str(tmp_path / "store")).ghosts
+    dataset = jaxik.open_dataset(tmp_path / "store")
+    assert len(rows.q) == 300
+    np.testing.assert_array_equal(rows.q[-1], dataset["q"][-1])
+    page = tmp_path / "store.html"
+    assert main(["view", str(tmp_path / "store"), "--html", str(page)]) == 0
+    assert page.stat().st_size > 3e5
+    with pytest.raises(jaxik.JaxikError, match="plan.json"):
+        _seen(str(tmp_path))

@@ -13,6 +13,8 @@ DEFAULT_BATCH_SIZE = (
     8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
 )
 
+SHOWN = "YAML file of solve or track, folder of generate, bundled name, or MJCF or URDF file"
+
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
@@ -165,8 +167,13 @@ def _render(commands: Any) -> argparse.ArgumentParser:
     text = "draw a robot, or what a configuration leads to"
     parser = commands.add_parser("render", help=text, description=text.capitalize() + ".", allow_abbrev=False)
     add = parser.add_argument
-    add("source", metavar="CONFIG|ROBOT", help="YAML file that is solved first, bundled name, or MJCF or URDF file")
-    add("picture", metavar="PICTURE", type=Path, help=".png or .jpg; .mp4 or .gif move through the solutions")
+    add("source", metavar="CONFIG|ROBOT|STORE", help=SHOWN)
+    add(
+        "picture",
+        metavar="PICTURE",
+        type=Path,
+        help=".png or .jpg; .mp4 or .gif: a motion, or one through solutions",
+    )
     add("--size", metavar="WxH", type=_size, default=(640, 480), help="width and height in pixels (default: 640x480)")
     add("--azimuth", metavar="DEG", type=float, default=135.0, help="direction of view about z (default: %(default)s)")
     add("--elevation", metavar="DEG", type=float, default=-20.0, help="above 0 it looks up (default: %(default)s)")
@@ -178,7 +185,7 @@ def _view(commands: Any) -> argparse.ArgumentParser:
     text = "show a robot, or what a configuration leads to, on a page where targets are dragged"
     parser = commands.add_parser("view", help=text, description=text.capitalize() + ".", allow_abbrev=False)
     add = parser.add_argument
-    add("source", metavar="CONFIG|ROBOT", help="YAML file that is solved first, bundled name, or MJCF or URDF file")
+    add("source", metavar="CONFIG|ROBOT|STORE", help=SHOWN)
     add("--port", metavar="N", type=_port, default=8080, help="where the page is served (default: %(default)s)")
     add("--host", metavar="ADDRESS", default="127.0.0.1", help="0.0.0.0: for other machines too (default: this one)")
     add("--html", metavar="FILE", type=Path, help="write one file to look at instead, which needs no server")

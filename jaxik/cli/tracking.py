@@ -85,7 +85,7 @@ def follow(job: TrackJob) -> Track:
     return track(job.problem, job.start, job.dt, job.targets, num_steps=job.num_steps, options=job.options)
 
 
-def read_track_job(file: YamlFile) -> TrackJob:
+def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
     """Read what a configuration asks to follow.
 
     Raises:
@@ -93,7 +93,7 @@ def read_track_job(file: YamlFile) -> TrackJob:
     """
     root, folder = file.root, file.path.parent
     units, written = read_units(root), root.section("tasks")
-    robot = read_robot(root, folder, units, meshes=False)
+    robot = read_robot(root, folder, units, meshes=meshes)
     source = Source(robot, folder, units, root.integer("seed", 0), None)
     tasks, constraints = read_tasks(written, source, of_motion=True), read_constraints(root, written, source)
     for name, task in (tasks | (constraints or {})).items():

@@ -107,7 +107,7 @@ class Dataset:
         """
         if not self.plan.get("grid"):
             raise JaxikError(f"{self.path}: its targets are random; a map takes a plan with a grid")
-        self._check_complete()
+        self.check_complete()
         fields = {name: value for name, value in self.plan["grid"].items() if name != "type"}
         grid = Grid(**fields)
         reached = self["status"][:].reshape(len(self), -1)[:, 0] == Status.CONVERGED
@@ -116,7 +116,8 @@ class Dataset:
         best = np.where(reached, volume, 0).reshape(each).max(axis=-1)
         return Reachability(reached.reshape(each).mean(axis=-1), best, grid.centers())
 
-    def _check_complete(self) -> None:
+    def check_complete(self) -> None:
+        """Raise an error where shards are missing."""
         if missing := self.missing:
             raise JaxikError(f"{self.path}: {len(missing)} of {self._store.shards} shards are missing")
 
@@ -130,7 +131,7 @@ class Dataset:
           names: of the arrays that are wanted; None: all.
           seed: of the order; None: as they lie.
         """
-        self._check_complete()
+        self.check_complete()
         random = None if seed is None else np.random.default_rng(seed)
         starts = np.arange(0, len(self), GROUP * rows)
         for start in starts if random is None else random.permutation(starts):

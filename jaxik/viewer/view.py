@@ -18,7 +18,6 @@ from jaxik.core.errors import JaxikError
 from jaxik.pictures.drawing import evenly
 from jaxik.problem.arguments import configuration
 from jaxik.problem.problem import Problem, effective_joint_limits
-from jaxik.results.solution import Solution
 from jaxik.robot.robot import Robot
 from jaxik.viewer.aims import first_element, problem_of, targets_to_drag
 from jaxik.viewer.following import Follower, Shown
@@ -84,7 +83,7 @@ class View:
         return self.follower.q
 
     def ghosts(self, ghosts: Any) -> None:
-        """Draw configurations (*batch, nq), or a `Solution`, transparent; what did not converge in another colour."""
+        """Draw configurations (*batch, nq), or of a result, transparent; what did not converge in another colour."""
         q, status = _ghosts(self._problem.robot, ghosts)
         self._scene.ghosts(self._poses.bodies(q), status)
         if not self._has_switch:
@@ -153,7 +152,8 @@ def view(
       path: configurations (T, nq), or a result that has them as `q`, to be played: the page has a slider for the time
         and a button.
       dt: seconds from one configuration of `path` to the next.
-      ghosts: configurations (*batch, nq), or a `Solution`, drawn transparent, at most 500, evenly taken.
+      ghosts: configurations (*batch, nq), or a result that has them as `q`, with a `status`, drawn transparent, at most
+        500, evenly taken.
       port: where the page is served; the next that is free, where something else is.
       host: "127.0.0.1" for this machine alone, "0.0.0.0" for all that reach it.
       block: whether to wait until Ctrl-C; by default in a script, and not in a notebook or an interactive session.
@@ -257,12 +257,12 @@ def _path(robot: Robot, path: Any, dtype: Any) -> np.ndarray:
 
 def _ghosts(robot: Robot, ghosts: Any) -> tuple[np.ndarray, np.ndarray | None]:
     """Configurations (n, nq) and their statuses (n,), at most 500."""
-    solved = isinstance(ghosts, Solution)
-    q = np.asarray(configuration("ghosts", ghosts.q if solved else ghosts, robot)).reshape(-1, robot.nq)
+    q = np.asarray(configuration("ghosts", getattr(ghosts, "q", ghosts), robot)).reshape(-1, robot.nq)
+    status = getattr(ghosts, "status", None)
     if not np.isfinite(q).all():
         raise JaxikError("ghosts has entries that are not finite: there is nothing to draw there")
     chosen = evenly(len(q), MOST_GHOSTS)
-    return q[chosen], np.asarray(ghosts.status).reshape(-1)[chosen] if solved else None
+    return q[chosen], None if status is None else np.asarray(status).reshape(-1)[chosen]
 
 
 def _server(host: str, port: int) -> Any:
