@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jaxik.limits.collision import CollisionLimit
     from jaxik.limits.configuration import ConfigurationLimit
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
+    from jaxik.limits.jerk import JerkLimit
     from jaxik.limits.position import PositionLimit
     from jaxik.limits.velocity import VelocityLimit
     from jaxik.pictures.camera import Camera
@@ -101,6 +102,7 @@ __all__ = [
     "Hulls",
     "JaxikError",
     "JaxikWarning",
+    "JerkLimit",
     "JointCouplingTask",
     "JointVelocityTask",
     "KineticEnergyTask",
@@ -186,6 +188,7 @@ _NAMES = {  # by module
     "jaxik.limits.collision": "CollisionLimit",
     "jaxik.limits.configuration": "ConfigurationLimit",
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
+    "jaxik.limits.jerk": "JerkLimit",
     "jaxik.limits.position": "PositionLimit",
     "jaxik.limits.velocity": "VelocityLimit",
     "jaxik.pictures.camera": "Camera",

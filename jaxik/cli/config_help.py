@@ -77,7 +77,8 @@ a configuration has the sections of jaxik solve, but for search and options, and
     rest: {type: posture, target: home, cost: 0.001}
   limits:
     velocity: true                # the robot's own; or a number, or {JOINT: number} [rad/s or m/s]
-    acceleration: 10              # a number, or {JOINT: number} [rad/s^2 or m/s^2]; the others as of jaxik solve
+    acceleration: 10              # a number, or {JOINT: number} [rad/s^2 or m/s^2]
+    jerk: 100                     # the same [rad/s^3 or m/s^3]; the others as of jaxik solve
   start: home
   track:
     dt: 0.01                      # duration of a step [s]

@@ -15,6 +15,7 @@ from jaxik.kinematics.topology import JointType
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.position import PositionLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.robot.robot import Robot
@@ -51,15 +52,19 @@ def _velocity(section: Section, key: str, source: Source) -> VelocityLimit:
     return limit
 
 
-def _acceleration(section: Section, key: str, source: Source) -> AccelerationLimit:
+def _acceleration(section: Section, key: str, source: Source) -> AccelerationLimit | JerkLimit:
     with section.at(key).blamed():
-        limit = AccelerationLimit(fields.by_joint(section, key, source))
+        limit = {"acceleration": AccelerationLimit, "jerk": JerkLimit}[key](fields.by_joint(section, key, source))
         limit.check(source.robot)
     return limit
 
 
 # Limits of a motion by their keys.
-MOTION: dict[str, Callable[[Section, str, Source], Limit]] = {"velocity": _velocity, "acceleration": _acceleration}
+MOTION: dict[str, Callable[[Section, str, Source], Limit]] = {
+    "velocity": _velocity,
+    "acceleration": _acceleration,
+    "jerk": _acceleration,
+}
 
 
 def _margin(section: Section, robot: Robot, units: Units) -> float:

@@ -146,6 +146,7 @@ def as_json(found: Track, seconds: dict[str, float], output: str | None) -> dict
         "errors": errors,
         "peak_speed": float(found.peak_speed),
         "peak_acceleration": float(found.peak_acceleration),
+        "peak_jerk": float(found.peak_jerk),
         "seconds": seconds,
         "output": output,
     }
@@ -169,7 +170,7 @@ def show(console: Console, facts: dict[str, Any]) -> None:
     end.add_column(style="bold")
     end.add_column()
     end.add_row("steps", ended)
-    peaks = f"speed {facts['peak_speed']:.3g}, acceleration {facts['peak_acceleration']:.3g}"
+    peaks = ", ".join(f"{name} {facts[f'peak_{name}']:.3g}" for name in ("speed", "acceleration", "jerk"))
     end.add_row("peaks", f"{peaks}, of their limits (0: without)")
     end.add_row("time", f"load {facts['seconds']['load']:.2f} s, compile and run {facts['seconds']['run']:.2f} s")
     if facts["output"]:

@@ -1,4 +1,4 @@
-"""Duration and previous velocity of one differential-IK step, for velocity tasks and limits."""
+"""Duration of, and what came before, one differential-IK step, for velocity tasks and limits."""
 
 from typing import Any
 
@@ -17,6 +17,7 @@ class Motion:
     Args:
       dt: duration (*batch,) [s].
       previous_velocity: of the step before, (*batch, nv) [rad/s, m/s], in MuJoCo's tangent; None: at rest.
+      previous_acceleration: the change of velocity to it, by dt, (*batch, nv) [rad/s^2, m/s^2]; None: zero.
 
     Raises:
       JaxikError: if dt is not positive.
@@ -24,11 +25,13 @@ class Motion:
 
     dt: Any = leaf(0)
     previous_velocity: Any = leaf(1, default=None)
+    previous_acceleration: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
         dt = validation.array("dt", self.dt)
         if not isinstance(dt, Tracer) and not (np.asarray(dt) > 0).all():
             raise JaxikError(f"dt is a positive duration [s], not {np.asarray(dt)!r}")
         set_fields(self, dt=dt)
-        if self.previous_velocity is not None:
-            set_fields(self, previous_velocity=validation.array("previous_velocity", self.previous_velocity))
+        for name in ("previous_velocity", "previous_acceleration"):
+            if (value := getattr(self, name)) is not None:
+                set_fields(self, **{name: validation.array(name, value)})

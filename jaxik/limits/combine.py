@@ -18,8 +18,11 @@ from jaxik.core.pytree import cast
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
+from jaxik.limits.base import Bounds, Limit, Rows, lowest, times, without_noise
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.jerk import JerkLimit
+from jaxik.limits.per_joint import on_rates
+from jaxik.limits.velocity import VelocityLimit
 from jaxik.robot.robot import Robot
 
 
@@ -33,12 +36,44 @@ def merged_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion
     dtype = kin.q.dtype
     robot, motion = robot.astype(dtype), cast(motion, dtype)
     limits = [cast(limit, dtype) for limit in limits]
-    asked = [(limit, _context(limit, limits, robot)) for limit in limits]
+    gained = _without_gain(limits, robot)
+    asked = [(limit, _context(limit, gained, robot)) for limit in gained if not isinstance(limit, JerkLimit)]
     boxes = [box for limit, (own, *more) in asked if (box := limit.bounds(own, kin, motion, *more)) is not None]
-    lower, upper = jnp.full(robot.nv, -jnp.inf, dtype), jnp.full(robot.nv, jnp.inf, dtype)
+    lower, upper = _intersection(boxes + _jerk_bounds(limits, robot, kin, motion), robot.nv, dtype)
+    return jnp.minimum(lower, jnp.maximum(upper, 0)), jnp.maximum(upper, jnp.minimum(lower, 0))
+
+
+def _intersection(boxes: Sequence[Bounds], size: int, dtype: Any) -> Bounds:
+    lower, upper = jnp.full(size, -jnp.inf, dtype), jnp.full(size, jnp.inf, dtype)
     for low, high in boxes:
         lower, upper = jnp.maximum(lower, low), jnp.minimum(upper, high)
-    return jnp.minimum(lower, jnp.maximum(upper, 0)), jnp.maximum(upper, jnp.minimum(lower, 0))
+    return lower, upper
+
+
+def _jerk_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion) -> list[Bounds]:
+    """The boxes of jerk limits, which look at all other limits on joints."""
+    jerks = [limit for limit in limits if isinstance(limit, JerkLimit)]
+    if not jerks:
+        return []
+    fastest = [limit.bounds(robot, kin, motion) for limit in limits if isinstance(limit, VelocityLimit)]
+    speeds = _intersection(fastest, robot.nv, kin.q.dtype)
+    hardest = [on_rates(robot, x.max_acceleration, jnp.inf) for x in limits if isinstance(x, AccelerationLimit)]
+    change = times(motion.dt * motion.dt, functools.reduce(jnp.minimum, hardest, jnp.full(robot.nv, jnp.inf)))
+    return [limit.bounds(tightened(limits, robot), kin, motion, speeds, change) for limit in jerks]
+
+
+def _without_gain(limits: Sequence[Limit], robot: Robot) -> list[Limit]:
+    """The limits, where jerk limits slow joints down and the gain of others is not needed."""
+    jerks = [on_rates(robot, limit.max_jerk, jnp.inf) for limit in limits if isinstance(limit, JerkLimit)]
+    if not jerks:
+        return [*limits]
+    free = jnp.isinf(functools.reduce(jnp.minimum, jerks))
+    return [
+        dataclasses.replace(limit, gain=jnp.where(free, limit.gain, 1))
+        if isinstance(limit, ConfigurationLimit)
+        else limit
+        for limit in limits
+    ]
 
 
 def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, box: Bounds) -> Rows | None:

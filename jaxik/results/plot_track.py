@@ -26,7 +26,7 @@ NAMED = 14
 def plot_track(
     track: Track, robot: Robot, path: str | os.PathLike[str] | None = None, *, element: Any = ()
 ) -> "Figure":
-    """Draw joints within their limits, speeds, how near speed and acceleration are to their limits, and errors.
+    """Draw joints within their limits, speeds, how near speed, acceleration and jerk are to their limits, and errors.
 
     Args:
       track: of `jaxik.track`.
@@ -61,7 +61,7 @@ def plot_track(
     axes = figure.subplots(4, sharex=True)
     _joints(axes[0], time, of_one["q"], robot)
     _lines(axes[1], time, dict(zip(_rate_names(robot), of_one["velocity"].T, strict=True)))
-    _lines(axes[2], time, {name: of_one[name] for name in ("speed", "acceleration")})
+    _lines(axes[2], time, {name: of_one[name] for name in ("speed", "acceleration", "jerk")})
     axes[2].axhline(1, color="0.6", linewidth=0.8)
     units = dict(track.residual_units)
     norms = {
@@ -87,6 +87,7 @@ def _over_time(track: Track) -> dict[str, Any]:
         "velocity": track.velocity,
         "speed": track.speed_share,
         "acceleration": track.acceleration_share,
+        "jerk": track.jerk_share,
         "residuals": parts(track.residuals),
     }
 

@@ -32,8 +32,8 @@ class Track(Outcome):
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
         limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
-      speed_share, acceleration_share (T, *batch): the largest of a joint, as a share of its `VelocityLimit` and
-        `AccelerationLimit`; 0 without such a limit.
+      speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
+        `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit.
       dt (*batch,): duration of a step [s].
       derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the
         call was differentiated; else NOT_COMPUTED.
@@ -48,6 +48,7 @@ class Track(Outcome):
     residuals: dict[str, Any] = leaf()
     speed_share: jax.Array = leaf(0)
     acceleration_share: jax.Array = leaf(0)
+    jerk_share: jax.Array = leaf(0)
     dt: jax.Array = leaf(0)
     derivative_status: jax.Array = leaf(0)
     topology: Topology = static(kw_only=True)
@@ -69,13 +70,19 @@ class Track(Outcome):
         """The largest share of an acceleration limit at any time (*batch,)."""
         return jnp.max(self.acceleration_share, axis=0, initial=0)
 
+    @property
+    def peak_jerk(self) -> jax.Array:
+        """The largest share of a jerk limit at any time (*batch,); NaN of a motion that was resampled."""
+        return jnp.max(self.jerk_share, axis=0, initial=0)
+
     def resample(self, dt: float) -> "Track":
-        """The motion at another rate, for a robot's controller; it keeps all limits on joints that the steps keep.
+        """The motion at another rate, for a robot's controller; it keeps limits on joints as the steps do, but on jerk.
 
         It is smooth: a quadratic B-spline, whose velocity goes linearly from that of one step to that of the next. So
         speeds and accelerations are never above those of the steps, hinges and slides stay between neighbouring
         configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same. On
-        balls and free joints velocities are exact to second order in the turn of a step.
+        balls and free joints velocities are exact to second order in the turn of a step. Accelerations jump from step
+        to step as they did: at a higher rate that is a higher jerk, and `jerk_share` is NaN.
 
         Args:
           dt: the new duration of a step [s], shorter or longer.
@@ -106,6 +113,7 @@ class Track(Outcome):
             derivative_status=self.derivative_status[found.step],
             speed_share=(1 - share) * speeds[0] + share * speeds[1],
             acceleration_share=jnp.where(changes, self.acceleration_share[found.after], 0),
+            jerk_share=jnp.full_like(self.speed_share, jnp.nan, shape=found.q.shape[:-1]),
             dt=jnp.full_like(self.dt, float(new)),
             residuals={},
             residual_units=(),
@@ -135,7 +143,8 @@ class Track(Outcome):
 
 def _described(track: Track) -> str:
     name, status = track.topology.name, track.status
-    arrays = (track.q, status, track.residuals, track.speed_share, track.acceleration_share, track.dt)
+    shares = track.speed_share, track.acceleration_share, track.jerk_share
+    arrays = (track.q, status, track.residuals, shares, track.dt)
     if not text.known(jax.tree.leaves(arrays)):
         return f"Track({name}, traced, {np.shape(status)})"
     status, dt = np.asarray(status), np.asarray(track.dt)
@@ -150,9 +159,11 @@ def _described(track: Track) -> str:
         f"{text.number(np.max(norm.reshape(steps, -1)[-1]))} {unit}".rstrip()
         for part, norm, unit in norms
     )
-    peaks = f"speed {np.max(track.peak_speed):.3g}, acceleration {np.max(track.peak_acceleration):.3g} of their limits"
+    peaks = f"speed {np.max(track.peak_speed):.3g}, acceleration {np.max(track.peak_acceleration):.3g}"
+    if (jerk := np.max(track.peak_jerk)) > 0:
+        peaks += f", jerk {jerk:.3g}"
     return (
-        f"Track({said}: {text.counted(status, Status)}; peaks: {peaks}; "
+        f"Track({said}: {text.counted(status, Status)}; peaks: {peaks} of their limits; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
         f"{text.differentiated(track.derivative_status)})"
     )

@@ -9,7 +9,7 @@ That of a motion of T steps, in SI units:
 | `velocity`, `acceleration` | (T, *batch, nv) | in MuJoCo's tangent |
 | `status`, `derivative_status` | (T, *batch) | `status_names[status]` are their names |
 | `residuals/TASK/PART` | (T, *batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
-| `speed_share`, `acceleration_share` | (T, *batch) | the largest of a joint, as shares of the limits |
+| `speed_share`, `acceleration_share`, `jerk_share` | (T, *batch) | the largest of a joint, as shares of the limits |
 | `dt` | (*batch,) | duration of a step [s] |
 """
 

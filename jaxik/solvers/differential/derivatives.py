@@ -10,6 +10,7 @@ from jaxik.core.status import DerivativeStatus
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.combine import tightened
+from jaxik.limits.jerk import JerkLimit
 from jaxik.problem.problem import effective_joint_limits, limits_of
 from jaxik.qp_solver.derivatives import KKTInverse, SolutionTangent, differentiable_part, invert_kkt, solution_tangent
 from jaxik.qp_solver.program import Program
@@ -42,7 +43,7 @@ def _at_joint_limit(arguments: tuple[Any, ...], inverses: list[KKTInverse]) -> j
     """Whether a joint is held at its limit (): the bound of its displacement has a kink there, as q moves in or out."""
     problem, q, *_ = arguments
     robots = [effective_joint_limits(problem)]
-    if any(isinstance(limit, AccelerationLimit) for limit in limits_of(problem)):
+    if any(isinstance(limit, AccelerationLimit | JerkLimit) for limit in limits_of(problem)):
         robots.append(tightened(limits_of(problem), problem.robot))  # it stops joints there, whether or not these hold
     masks = []
     for robot in robots:

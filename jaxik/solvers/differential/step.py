@@ -32,6 +32,7 @@ def step(
     *,
     damping: Any = DAMPING,
     previous_velocity: Any = None,
+    previous_acceleration: Any = None,
     warm_start: ActiveSet | None = None,
     options: QPOptions | None = None,
 ) -> StepResult:
@@ -48,6 +49,7 @@ def step(
       dt: duration (*batch,) [s].
       damping: (*batch,), on every degree of freedom.
       previous_velocity: of the step before (*batch, nv) [rad/s, m/s], for acceleration limits and tasks; None: at rest.
+      previous_acceleration: of it (*batch, nv) [rad/s^2, m/s^2], for jerk limits; None: zero.
       warm_start: `qp.active` of an earlier result, which saves time and changes nothing else.
       options: `QPOptions` of the quadratic program.
 
@@ -57,7 +59,7 @@ def step(
     Raises:
       JaxikError: for wrong shapes and values; on the host, before tracing.
     """
-    problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity)
+    problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity, previous_acceleration)
     if options is not None and not isinstance(options, QPOptions):
         raise JaxikError(f"options is a jaxik.QPOptions, not {type(options).__name__}")
     if warm_start is not None and not isinstance(warm_start, ActiveSet):
@@ -69,28 +71,37 @@ def step(
 
 
 def linearize(
-    problem: Problem, q: Any, dt: Any, *, damping: Any = DAMPING, previous_velocity: Any = None
+    problem: Problem,
+    q: Any,
+    dt: Any,
+    *,
+    damping: Any = DAMPING,
+    previous_velocity: Any = None,
+    previous_acceleration: Any = None,
 ) -> Linearization:
     """The quadratic program that `step` solves, with the residuals and Jacobians that it is made of.
 
     Args, raises: as of `step`.
     """
-    problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity)
+    problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity, previous_acceleration)
     given = (problem, q, motion, damping, None, None)
     batch_shape(_named(given), _named(_ranks(given)))
     return _linearized(*given)
 
 
-def _checked(problem: Any, q: Any, dt: Any, damping: Any, previous: Any) -> tuple[Problem, jax.Array, Motion, Any]:
+def _checked(
+    problem: Any, q: Any, dt: Any, damping: Any, velocity: Any, acceleration: Any
+) -> tuple[Problem, jax.Array, Motion, Any]:
     check_problem(problem)
     check_closures("step", problem)
     if not problem.robot.nv:
         raise JaxikError(f"{problem.robot.topology.name} has no degrees of freedom: there is nothing to move")
     q = configuration("q", q, problem.robot)
-    motion = Motion(dt, previous)
-    nv, before = problem.robot.nv, motion.previous_velocity
-    if before is not None and before.shape[-1:] != (nv,):
-        raise JaxikError(f"previous_velocity has shape (*batch, nv) with nv = {nv}, not {before.shape}")
+    motion, nv = Motion(dt, velocity, acceleration), problem.robot.nv
+    for name in ("previous_velocity", "previous_acceleration"):
+        before = getattr(motion, name)
+        if before is not None and before.shape[-1:] != (nv,):
+            raise JaxikError(f"{name} has shape (*batch, nv) with nv = {nv}, not {before.shape}")
     damping = validation.number("damping", damping)
     return problem, q, motion, damping
 

@@ -12,6 +12,7 @@ from jaxik.kinematics.forward import forward
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.combine import merged_bounds, merged_rows
+from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.problem import Problem, constants_of, constraints_of, limits_of
@@ -33,6 +34,7 @@ class Carried(NamedTuple):
 
     q: jax.Array
     velocity: jax.Array
+    acceleration: jax.Array
     active: ActiveSet
     targets: Values
 
@@ -44,6 +46,7 @@ class Described(NamedTuple):
     status: jax.Array
     speed_share: jax.Array
     acceleration_share: jax.Array
+    jerk_share: jax.Array
 
 
 @pytree
@@ -55,8 +58,8 @@ class TrackState(Outcome):
     Attributes:
       q (*batch, nq), velocity, acceleration (*batch, nv): at the end of the last step [rad, m and s].
       status, residuals, derivative_status: as of `Track`, of the last step.
-      speed_share, acceleration_share (*batch,): the largest speed and acceleration of a joint in the last step,
-        relative to its limit; 0 without such a limit.
+      speed_share, acceleration_share, jerk_share (*batch,): the largest speed, acceleration and jerk of a joint in the
+        last step, relative to its limit; 0 without such a limit.
       active: the active set of the last quadratic program, from which the next one starts.
       targets: by task and field the values that the last step followed.
     """
@@ -69,30 +72,30 @@ class TrackState(Outcome):
     derivative_status: jax.Array = leaf(0)
     speed_share: jax.Array = leaf(0)
     acceleration_share: jax.Array = leaf(0)
+    jerk_share: jax.Array = leaf(0)
     active: ActiveSet = leaf()
     targets: Values = leaf()
 
     def carried(self) -> Carried:
-        return Carried(self.q, self.velocity, self.active, self.targets)
+        return Carried(self.q, self.velocity, self.acceleration, self.active, self.targets)
 
 
 def started(problem: Problem, q: jax.Array, velocity: jax.Array, targets: Values) -> Carried:
     """What the first step goes on from: at a velocity (*batch, nv), with targets of the first step."""
     batch = q.shape[:-1]
     bounds, rows = jnp.zeros(velocity.shape, jnp.int32), jnp.zeros((*batch, _row_count(problem)), bool)
-    return Carried(q, velocity, ActiveSet(bounds, rows), targets)
+    return Carried(q, velocity, jnp.zeros_like(velocity), ActiveSet(bounds, rows), targets)
 
 
 def state_at_start(problem: Problem, before: Carried) -> TrackState:
     """The state before the first step, as if a step had led there."""
-    none, at_rest = jnp.zeros(before.q.shape[:-1], jnp.int32), jnp.zeros_like(before.velocity)
-    described = described_at(
-        placed(problem, before.targets), before.q, before.velocity, at_rest, none, jnp.ones((), before.q.dtype)
-    )
+    none, dt = jnp.zeros(before.q.shape[:-1], jnp.int32), jnp.ones((), before.q.dtype)
+    motion = before.velocity, before.acceleration, jnp.zeros_like(before.velocity)
+    described = described_at(placed(problem, before.targets), before.q, *motion, none, dt)
     return TrackState(
         q=before.q,
         velocity=before.velocity,
-        acceleration=at_rest,
+        acceleration=before.acceleration,
         derivative_status=none - 1,
         active=before.active,
         targets=before.targets,
@@ -110,10 +113,12 @@ def advanced(
       problem, dt, options: cast to the dtype of the configuration.
     """
     aims = aimed_ahead(problem, before.targets, targets, options.feed_forward)
-    motion = Motion(dt, before.velocity)
+    has_jerk = any(isinstance(limit, JerkLimit) for limit in limits_of(problem))
+    motion = Motion(dt, before.velocity, before.acceleration if has_jerk else None)
     result = stepped(width, placed(problem, aims), before.q, motion, options.damping, before.active, options.qp_options)
     acceleration = (result.velocity - before.velocity) / dt[..., None]
-    described = described_at(placed(problem, targets), result.q, result.velocity, acceleration, result.status, dt)
+    motion = result.velocity, acceleration, (acceleration - before.acceleration) / dt[..., None]
+    described = described_at(placed(problem, targets), result.q, *motion, result.status, dt)
     return TrackState(
         q=result.q,
         velocity=result.velocity,
@@ -127,13 +132,19 @@ def advanced(
 
 def described_at(problem: Problem, *others: Any) -> Described:
     """How steps did; arguments are those of `_of_one`, with batch axes in front."""
-    return of_each(_of_one, (problem, *others), (core_ranks(problem), 1, 1, 1, 0, 0))
+    return of_each(_of_one, (problem, *others), (core_ranks(problem), 1, 1, 1, 1, 0, 0))
 
 
 def _of_one(
-    problem: Problem, q: jax.Array, velocity: jax.Array, acceleration: jax.Array, status: jax.Array, dt: jax.Array
+    problem: Problem,
+    q: jax.Array,
+    velocity: jax.Array,
+    acceleration: jax.Array,
+    jerk: jax.Array,
+    status: jax.Array,
+    dt: jax.Array,
 ) -> Described:
-    """How a step did that led to a configuration (nq,), at a velocity and acceleration (nv,)."""
+    """How a step did that led to a configuration (nq,), at a velocity, acceleration and jerk (nv,)."""
     robot = problem.robot
     asked = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
     tasks = asked | constraints_of(problem, couplings=True)
@@ -144,15 +155,18 @@ def _of_one(
     at_rest = jnp.max(jnp.abs(velocity), initial=0) * dt <= REST
     stuck = (status == Status.CONVERGED) & at_rest & ~jnp.all(jnp.asarray(met, bool))
     share = jnp.zeros((), q.dtype)
-    speeds, accelerations = [share], [share]
+    speeds, accelerations, jerks = [share], [share], [share]
     for limit in limits_of(problem):
         if isinstance(limit, VelocityLimit):
             lower, upper = limit.bounds(robot, kin, Motion(jnp.ones((), q.dtype)))
             speeds.append(_largest_share(velocity, jnp.where(velocity < 0, lower, upper)))
         elif isinstance(limit, AccelerationLimit):
             accelerations.append(_largest_share(acceleration, on_rates(robot, limit.max_acceleration, jnp.inf)))
+        elif isinstance(limit, JerkLimit):
+            jerks.append(_largest_share(jerk, on_rates(robot, limit.max_jerk, jnp.inf)))
     status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
-    return Described(residuals, status, jnp.max(jnp.stack(speeds)), jnp.max(jnp.stack(accelerations)))
+    largest = (jnp.max(jnp.stack(shares)) for shares in (speeds, accelerations, jerks))
+    return Described(residuals, status, *largest)
 
 
 def _largest_share(value: jax.Array, limit: jax.Array) -> jax.Array:

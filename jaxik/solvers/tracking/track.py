@@ -32,6 +32,7 @@ _KEPT = (
     "residuals",
     "speed_share",
     "acceleration_share",
+    "jerk_share",
     "derivative_status",
 )
 
