@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from jaxik.results.track import Track
     from jaxik.robot.loading.catalog import bundled_robots
     from jaxik.robot.loading.load import load_robot
+    from jaxik.robot.loading.mechanism import Mechanism
     from jaxik.robot.robot import Robot
     from jaxik.solvers.differential.linearization import Linearization
     from jaxik.solvers.differential.step import StepResult, linearize, step
@@ -113,6 +114,7 @@ __all__ = [
     "LookAtTask",
     "LowAccelerationTask",
     "ManipulabilityTask",
+    "Mechanism",
     "Motion",
     "Objective",
     "OmniwheelTask",
@@ -206,6 +208,7 @@ _NAMES = {  # by module
     "jaxik.results.track": "Track",
     "jaxik.robot.loading.catalog": "bundled_robots",
     "jaxik.robot.loading.load": "load_robot",
+    "jaxik.robot.loading.mechanism": "Mechanism",
     "jaxik.robot.robot": "Robot",
     "jaxik.solvers.differential.linearization": "Linearization",
     "jaxik.solvers.differential.step": "StepResult linearize step",

@@ -4,10 +4,21 @@ import dataclasses
 
 from jaxik.kinematics.frames import Frame
 
-# Rows of each kind of equality constraint that can be evaluated.
+# Rows of each kind of equality constraint of MuJoCo that can be evaluated.
 EQUALITY_ROWS = {"connect": 3, "weld": 6, "joint": 1, "tendon": 1}
-# How many numbers of each MuJoCo's kinematics read: anchor, position, quaternion and torque scale of a weld.
-EQUALITY_NUMBERS = 11
+# How many numbers each has: a closure's two points and two quaternions. MuJoCo's kinematics read 11 at most.
+EQUALITY_NUMBERS = 14
+# The directions that a closure may hold, in the axes of its second frame: three translations, three rotations.
+DIRECTIONS = ("x", "y", "z", "rx", "ry", "rz")
+# What kinds of closures hold; those with an axis have it along z.
+CLOSURES = {
+    "spherical": (0, 1, 2),
+    "universal": (0, 1, 2, 5),
+    "hinge": (0, 1, 2, 3, 4),
+    "cylinder": (0, 1, 3, 4),
+    "slide": (0, 1, 3, 4, 5),
+    "weld": (0, 1, 2, 3, 4, 5),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +36,13 @@ class Equality:
 
     Attributes:
       index: its number in MuJoCo, and its row of `Robot.equality_data`.
-      kind: "connect", "weld", "joint", "tendon", or another of MuJoCo's, which cannot be evaluated.
+      kind: "connect", "weld", "joint", "tendon", or another of MuJoCo's, which cannot be evaluated; "closure" for one
+        that `robot.with_closure` added.
       active: whether the model starts with it.
-      frames: what it looks at: the two ends of a connect or weld, bodies or sites; the sites of tendons.
+      frames: what it looks at: the two ends of a connect, weld or closure; the sites of tendons.
       members: indices of the one or two joints or tendons; the first is a polynomial of the second.
       bodies: those that it touches.
+      directions: what a closure holds, as indices of `DIRECTIONS`.
     """
 
     name: str
@@ -39,6 +52,12 @@ class Equality:
     frames: tuple[Frame, ...]
     members: tuple[int, ...]
     bodies: tuple[int, ...]
+    directions: tuple[int, ...] = ()
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows its residual has, where it can be evaluated."""
+        return len(self.directions) if self.kind == "closure" else EQUALITY_ROWS[self.kind]
 
     @property
     def label(self) -> str:

@@ -151,7 +151,7 @@ class Topology:
     def can_evaluate(self, equality: Equality) -> bool:
         """Whether kinematics know its residual: not for kinds such as "flex", nor for tendons that go round a geom."""
         wraps = equality.kind == "tendon" and any(self.tendons[t].wraps for t in equality.members)
-        return equality.kind in EQUALITY_ROWS and not wraps
+        return equality.kind in (*EQUALITY_ROWS, "closure") and not wraps
 
     def body_index(self, name: str) -> int:
         if name not in self.body_names:

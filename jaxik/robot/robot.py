@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,6 +27,7 @@ from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan, plan
 from jaxik.kinematics.topology import subtree
 from jaxik.robot import batched
+from jaxik.robot.closure import with_closure
 from jaxik.robot.equality_lookup import select
 
 # Configurations from which on a program for one frame alone is worth its compilation: of 4,096 humanoids it takes a
@@ -55,6 +56,42 @@ class Robot(RobotModel):
         from jaxik.pictures.show import show_robot
 
         return show_robot(self, q, **options)
+
+    # --- changes -----------------------------------------------------------------------------------------------
+
+    def with_closure(
+        self,
+        name: str,
+        first: Frame | str,
+        second: Frame | str,
+        kind: str | Sequence[str] = "weld",
+        *,
+        axis: Any = (0.0, 0.0, 1.0),
+        q: Any = None,
+    ) -> Robot:
+        """A robot with one more closed loop: two of its frames held together, as by a joint between them.
+
+        Every problem of it keeps the closure as a constraint, as those of its model, unless it names its own:
+        `constraints={}` has none, and `EqualityConstraintTask(robot.equalities(name), cost=...)` makes a task of it.
+
+        Args:
+          name: of the closure.
+          first, second: bodies, sites or geoms of two bodies that move against each other; one may be the world's.
+          kind: what is held: "spherical" (a point, 3 rows), "universal" (4), "hinge" (a point and an axis, 5),
+            "cylinder" (an axis, 4), "slide" (an axis and the turn about it, 5), "weld" (6); or any of "x", "y", "z",
+            "rx", "ry", "rz", in axes of the second frame.
+          axis: (*batch, 3) of a hinge, cylinder or slide, and of a universal joint that about which nothing turns, in
+            the second frame; of other kinds it is not looked at.
+          q: a configuration (*batch, nq) at which it is held; None: it is held where the frames coincide.
+
+        Returns:
+          The robot; `robot.equalities(name)` refers to the closure, and `q_home` need not meet it.
+
+        Raises:
+          UnknownNameError: if there is no such frame.
+          JaxikError: for a name that is taken, an unknown kind, an axis of no length, frames of one rigid body.
+        """
+        return with_closure(self, name, first, second, kind, axis=axis, q=q)
 
     # --- configurations ----------------------------------------------------------------------------------------
 

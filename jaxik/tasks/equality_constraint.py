@@ -9,13 +9,14 @@ import jax.numpy as jnp
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, set_fields, static
-from jaxik.kinematics.equality import EQUALITY_ROWS, Equality
+from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
+from jaxik.tasks.closure_rows import closure_rows, closure_slopes
 
 
 @pytree
@@ -28,7 +29,10 @@ class EqualityConstraintTask(Task):
     - weld, 6: the same [m], then the rotation vector [rad] from the second body, or site, to where the first has it, in
       axes of the second, times the constraint's torque scale. MuJoCo has the quaternion's imaginary part there, which
       is the same direction, near zero half as long, and decreases again beyond 180 degrees;
-    - joint, 1 [rad or m], and tendon, 1 [m]: the first, counted from its reference, less the polynomial of the second.
+    - joint, 1 [rad or m], and tendon, 1 [m]: the first, counted from its reference, less the polynomial of the second;
+    - closure, of `robot.with_closure`: from the second frame to the first, in axes of the second, what it holds of the
+      shift [m] and the rotation [rad]. Three rotations are the rotation vector. Two are the tilt of the third axis,
+      sin(angle) large; one is the cosine between two axes that are perpendicular where it is zero.
 
     What they hold is in the robot's `equality_data`, so that there is no `from_configuration`.
 
@@ -84,7 +88,7 @@ class EqualityConstraintTask(Task):
     def partials(self, robot: Robot, kin: Kinematics) -> dict[Any, jax.Array]:
         """Each constraint differentiated by its own few ends; the default would go through all rows for each end."""
         each = [_SLOPES[equality.kind](equality, robot, kin) for equality in self.equalities]
-        counts = [EQUALITY_ROWS[equality.kind] for equality in self.equalities]
+        counts = [equality.num_rows for equality in self.equalities]
         total: dict[Any, jax.Array] = {}
         for start, count, slopes in zip(itertools.accumulate(counts, initial=0), counts, each, strict=False):
             for key, slope in slopes:
@@ -94,9 +98,7 @@ class EqualityConstraintTask(Task):
 
     def weights(self) -> jax.Array:
         cost = jnp.broadcast_to(self.cost, (len(self.equalities),))
-        return jnp.concatenate(
-            [jnp.broadcast_to(c, EQUALITY_ROWS[e.kind]) for c, e in zip(cost, self.equalities, strict=True)]
-        )
+        return jnp.concatenate([jnp.broadcast_to(c, e.num_rows) for c, e in zip(cost, self.equalities, strict=True)])
 
 
 # What a constraint's rows look at, and the derivative (rows, 6) or (rows, nv) by it; something may come twice.
@@ -182,8 +184,14 @@ def _tendon_slopes(equality: Equality, robot: Robot, kin: Kinematics) -> _Slopes
     ]
 
 
-_ROWS = {"connect": _connect, "weld": _weld, "joint": _joint, "tendon": _tendon}
-_SLOPES = {"connect": _connect_slopes, "weld": _weld_slopes, "joint": _joint_slopes, "tendon": _tendon_slopes}
+_ROWS = {"connect": _connect, "weld": _weld, "joint": _joint, "tendon": _tendon, "closure": closure_rows}
+_SLOPES = {
+    "connect": _connect_slopes,
+    "weld": _weld_slopes,
+    "joint": _joint_slopes,
+    "tendon": _tendon_slopes,
+    "closure": closure_slopes,
+}
 
 
 def _coupled(equality: Equality, robot: Robot, values: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:

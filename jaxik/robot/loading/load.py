@@ -133,7 +133,7 @@ def build_robot(source: Source) -> Robot:
         site_quaternion=model.site_quat,
         geom_position=model.geom_pos,
         geom_quaternion=model.geom_quat,
-        equality_data=model.eq_data[:, :EQUALITY_NUMBERS],
+        equality_data=np.pad(model.eq_data, ((0, 0), (0, EQUALITY_NUMBERS)))[:, :EQUALITY_NUMBERS],
         tendon_coefficients=tendon_coefficients,
         tendon_reference=model.tendon_length0,
     )

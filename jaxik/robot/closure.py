@@ -1,0 +1,80 @@
+"""One more closed loop: two frames of a robot that are held together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+from jax.core import Tracer
+
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.kinematics.added_shape import with_row
+from jaxik.kinematics.equality import CLOSURES, DIRECTIONS, Equality
+from jaxik.kinematics.topology import Topology, intern, last_joint
+
+if TYPE_CHECKING:
+    from jaxik.robot.robot import Robot
+
+
+def with_closure(
+    robot: Robot, name: str, first: Any, second: Any, kind: str | Sequence[str], *, axis: Any, q: Any
+) -> Robot:
+    """See `Robot.with_closure`."""
+    topology = robot.topology
+    if name in {e.name for e in topology.equalities}:
+        raise JaxikError(f"{robot.name} has an equality constraint {name!r} already: choose another name")
+    frames = robot.frame(first), robot.frame(second)
+    bodies = tuple(topology.frame_body(frame) for frame in frames)
+    if last_joint(topology, bodies[0]) == last_joint(topology, bodies[1]):
+        raise JaxikError(f"closure {name!r}: {frames[0].name!r} and {frames[1].name!r} are of one rigid body")
+    directions = _directions(kind)
+    quaternion = _along(axis if isinstance(kind, str) and kind in AXIAL else (0.0, 0.0, 1.0))
+    held = jaxlie.SE3(jnp.concatenate([quaternion, jnp.zeros_like(quaternion[..., :3])], axis=-1))
+    there = held
+    if q is not None:
+        poses = [robot.frame_pose(jnp.asarray(q), frame) for frame in frames]
+        there = poses[0].inverse() @ poses[1] @ held
+    row = (held.translation(), there.translation(), held.rotation().wxyz, there.rotation().wxyz)
+    batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in row))
+    numbers = jnp.concatenate([jnp.broadcast_to(x, (*batch, x.shape[-1])) for x in row], axis=-1)
+    closure = Equality(name, len(topology.equalities), "closure", True, frames, (), bodies, directions)
+    fields = {f.name: getattr(topology, f.name) for f in dataclasses.fields(Topology)}
+    fields["equalities"] = (*topology.equalities, closure)
+    return dataclasses.replace(
+        robot, topology=intern(*fields.values()), equality_data=with_row(robot.equality_data, numbers)
+    )
+
+
+# Kinds that look at the axis.
+AXIAL = ("universal", "hinge", "cylinder", "slide")
+
+
+def _directions(kind: str | Sequence[str]) -> tuple[int, ...]:
+    if isinstance(kind, str) and kind in CLOSURES:
+        return CLOSURES[kind]
+    given = (kind,) if isinstance(kind, str) else tuple(kind)
+    for direction in given:
+        if direction not in DIRECTIONS:
+            raise unknown_name("kind of closure, or direction", str(direction), (*CLOSURES, *DIRECTIONS))
+    if not given:
+        raise JaxikError(f"a closure holds one direction at least, of {', '.join(DIRECTIONS)}")
+    return tuple(sorted({DIRECTIONS.index(direction) for direction in given}))
+
+
+def _along(axis: Any) -> jax.Array:
+    """The quaternion (*batch, 4) of the least rotation that takes z to an axis (*batch, 3)."""
+    axis = validation.vector("axis", axis, 3)
+    if not isinstance(axis, Tracer) and not (np.linalg.norm(np.asarray(axis), axis=-1) > 0).all():
+        raise JaxikError(f"axis is a direction (*batch, 3), not {np.asarray(axis)!r}")
+    x, y, z = jnp.moveaxis(axis / jnp.linalg.norm(axis, axis=-1, keepdims=True), -1, 0)
+    # Half a turn about x where the axis is -z, which no cross product tells.
+    flips = z < -1 + 1e-7
+    real = jnp.where(flips, 0.0, jnp.sqrt(jnp.maximum((1 + z) / 2, 1e-12)))
+    twice = 2 * jnp.where(flips, 1.0, real)
+    return jnp.stack([real, jnp.where(flips, 1.0, -y / twice), jnp.where(flips, 0.0, x / twice), 0 * z], axis=-1)
