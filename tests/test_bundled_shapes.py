@@ -11,7 +11,9 @@ import jaxik
 from jaxik.pictures.arm_meshes import arm_surfaces
 from jaxik.robot.loading.catalog import find_by_name
 
-ROBOTS = jaxik.bundled_robots()
+# Their shapes are there to be seen: links that meet in a loop would always touch.
+MECHANISMS = ("delta", "five_bar", "four_bar", "hexapod", "stewart")
+ROBOTS = tuple(name for name in jaxik.bundled_robots() if name not in MECHANISMS)
 SPHERE, CAPSULE, BOX = (int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind}")) for kind in ("SPHERE", "CAPSULE", "BOX"))
 
 

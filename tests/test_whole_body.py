@@ -91,6 +91,13 @@ WHOLE = {
         },
     ),
     "mobile_manipulator_reach": Whole("mobile_manipulator", {"tcp": Goal((1.5, 1.0, 0.2), degrees(0, 0, 60))}),
+    "delta_reach": Whole("delta", {"tcp": Goal((0.15, -0.1, 0.08), AS_AT_HOME)}),
+    "five_bar_reach": Whole("five_bar", {"tcp": Goal((0.05, -0.05, 0), None)}),
+    "hexapod_lean": Whole(
+        "hexapod",
+        {f"foot{k}": Goal(HERE, None) for k in range(6)} | {"center": Goal((0.03, 0.02, -0.03), degrees(4, -3, 6))},
+    ),
+    "stewart_pose": Whole("stewart", {"tcp": Goal((0.05, -0.04, 0.06), degrees(8, -6, 12))}),
     "quadruped_pose": Whole(
         "quadruped",
         {f"{foot}_foot": Goal(HERE, None) for foot in ("front_left", "front_right", "rear_left", "rear_right")}
@@ -151,7 +158,7 @@ def misses(name: str, q: np.ndarray) -> dict[str, float]:
     return {what: float(x) for what, x in off.items() if not x <= 1}
 
 
-CONFIG = pytest.mark.parametrize("name", mostly_exhaustive(WHOLE, ["humanoid_stand", "hand_pinch"]))
+CONFIG = pytest.mark.parametrize("name", mostly_exhaustive(WHOLE, ["humanoid_stand", "hand_pinch", "five_bar_reach"]))
 
 
 @CONFIG
@@ -226,3 +233,14 @@ def test_posture_takes_all_that_the_higher_tasks_leave_free(name):
         assert free.shape[1] >= 3
         assert np.linalg.norm(free.T @ away[moves]) < 1e-6
         assert np.linalg.norm(away) > 0.1
+
+
+@pytest.mark.parametrize(
+    "name", mostly_exhaustive(["delta_reach", "five_bar_reach", "stewart_pose"], ["five_bar_reach"])
+)
+def test_loops_of_mechanisms_are_closed_at_home_and_at_solutions(name):
+    model = model_of(WHOLE[name].robot)
+    for q, most in ((home(WHOLE[name].robot), 1e-9), *((q, 1e-8) for q in solved(name).q)):
+        data = evaluated(model, q)
+        mujoco.mj_forward(model, data)
+        assert data.ne == 3 * model.neq and np.abs(data.efc_pos[: data.ne]).max() < most

@@ -1,10 +1,8 @@
 """One more closed loop: two frames of a robot that are held together."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,30 +14,38 @@ from jaxik.core import validation
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.kinematics.added_shape import with_row
 from jaxik.kinematics.equality import CLOSURES, DIRECTIONS, Equality
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import Topology, intern, last_joint
 
-if TYPE_CHECKING:
-    from jaxik.robot.robot import Robot
+Model = TypeVar("Model", bound=RobotModel)
+# Kinds that look at the axis.
+AXIAL = ("universal", "hinge", "cylinder", "slide")
 
 
 def with_closure(
-    robot: Robot, name: str, first: Any, second: Any, kind: str | Sequence[str], *, axis: Any, q: Any
-) -> Robot:
-    """See `Robot.with_closure`."""
+    robot: Model,
+    name: str,
+    frames: tuple[Frame, Frame],
+    kind: str | Sequence[str],
+    axis: Any,
+    poses: Sequence[jaxlie.SE3] | None,
+) -> Model:
+    """See `Robot.with_closure`.
+
+    Args:
+      poses: of the frames (*batch), where the closure is held; None: where they coincide.
+    """
     topology = robot.topology
     if name in {e.name for e in topology.equalities}:
         raise JaxikError(f"{robot.name} has an equality constraint {name!r} already: choose another name")
-    frames = robot.frame(first), robot.frame(second)
     bodies = tuple(topology.frame_body(frame) for frame in frames)
     if last_joint(topology, bodies[0]) == last_joint(topology, bodies[1]):
         raise JaxikError(f"closure {name!r}: {frames[0].name!r} and {frames[1].name!r} are of one rigid body")
     directions = _directions(kind)
     quaternion = _along(axis if isinstance(kind, str) and kind in AXIAL else (0.0, 0.0, 1.0))
     held = jaxlie.SE3(jnp.concatenate([quaternion, jnp.zeros_like(quaternion[..., :3])], axis=-1))
-    there = held
-    if q is not None:
-        poses = [robot.frame_pose(jnp.asarray(q), frame) for frame in frames]
-        there = poses[0].inverse() @ poses[1] @ held
+    there = held if poses is None else poses[0].inverse() @ poses[1] @ held
     row = (held.translation(), there.translation(), held.rotation().wxyz, there.rotation().wxyz)
     batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in row))
     numbers = jnp.concatenate([jnp.broadcast_to(x, (*batch, x.shape[-1])) for x in row], axis=-1)
@@ -49,10 +55,6 @@ def with_closure(
     return dataclasses.replace(
         robot, topology=intern(*fields.values()), equality_data=with_row(robot.equality_data, numbers)
     )
-
-
-# Kinds that look at the axis.
-AXIAL = ("universal", "hinge", "cylinder", "slide")
 
 
 def _directions(kind: str | Sequence[str]) -> tuple[int, ...]:

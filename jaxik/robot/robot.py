@@ -91,7 +91,9 @@ class Robot(RobotModel):
           UnknownNameError: if there is no such frame.
           JaxikError: for a name that is taken, an unknown kind, an axis of no length, frames of one rigid body.
         """
-        return with_closure(self, name, first, second, kind, axis=axis, q=q)
+        frames = self.frame(first), self.frame(second)
+        poses = None if q is None else [self.frame_pose(q, frame) for frame in frames]
+        return with_closure(self, name, frames, kind, axis, poses)
 
     # --- configurations ----------------------------------------------------------------------------------------
 
