@@ -50,7 +50,11 @@ class SearchCounters(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What is known of an element between and after the phases; `spent` is not part of `iterations`."""
+    """What is known of an element between and after the phases; `spent` is not part of `iterations`.
+
+    `solved`: of a problem with constraints, the first phase met them and the tasks of the highest level, all within
+    their tolerances and polished, so that nothing is left to do on these.
+    """
 
     q: jax.Array
     cost: jax.Array
@@ -59,6 +63,7 @@ class Result(NamedTuple):
     met: jax.Array
     crawling: jax.Array
     stationary: jax.Array
+    solved: jax.Array
     iterations: jax.Array
     spent: SearchCounters
 
@@ -77,7 +82,7 @@ def start(context: Context) -> Result:
     infinite = jnp.full((), jnp.inf, context.q.dtype)
     shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
     unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-    return Result(context.q, infinite, unknown, infinite, no, no, no, none, SearchCounters(none, none))
+    return Result(context.q, infinite, unknown, infinite, no, no, no, no, none, SearchCounters(none, none))
 
 
 def of_state(state: levenberg_marquardt.State) -> Result:
@@ -90,9 +95,16 @@ def of_state(state: levenberg_marquardt.State) -> Result:
         met=state.met,
         crawling=levenberg_marquardt.unfinished(state),
         stationary=state.stationary,
+        solved=jnp.zeros((), bool),
         iterations=state.iterations,
         spent=state.spent,
     )
+
+
+def of_first_phase(state: levenberg_marquardt.State) -> Result:
+    """The result of the first phase, after which an element may be solved."""
+    result = of_state(state)
+    return result._replace(solved=result.met & ~result.crawling)
 
 
 def _of_level(state: nullspace_newton.State) -> Result:
@@ -105,6 +117,7 @@ def _of_level(state: nullspace_newton.State) -> Result:
         met=state.required,
         crawling=jnp.zeros((), bool),
         stationary=state.stationary,
+        solved=jnp.zeros((), bool),
         iterations=state.iterations,
         spent=state.spent,
     )
@@ -133,18 +146,23 @@ def aimed(constrained: bool, levels: tuple[Level, ...]) -> Level:
     return (*levels[0], *levels[1]) if constrained else levels[0]
 
 
-def _gauss_newton(active: Callable[[Result], jax.Array] | None, names: Callable[..., Level], spare: int = 0) -> Phase:
+def _gauss_newton(
+    active: Callable[[Result], jax.Array] | None,
+    names: Callable[..., Level],
+    spare: int = 0,
+    result: Callable[[levenberg_marquardt.State], Result] = of_state,
+) -> Phase:
     """Gauss-Newton steps on the rows of `names`; `spare` of the element's steps are left for later phases."""
 
-    def init(context: Context, result: Result, _: jax.Array) -> levenberg_marquardt.State:
+    def init(context: Context, so_far: Result, _: jax.Array) -> levenberg_marquardt.State:
         return levenberg_marquardt.start(
             context.prepared,
-            result.q,
-            result.errors,
-            result.iterations,
+            so_far.q,
+            so_far.errors,
+            so_far.iterations,
             context.options.initial_damping,
             names(context.prepared.levels),
-            result.spent,
+            so_far.spent,
             GAUSS_NEWTON,
         )
 
@@ -157,7 +175,7 @@ def _gauss_newton(active: Callable[[Result], jax.Array] | None, names: Callable[
         init=init,
         step=step,
         ended=lambda state: state.ended | state.crawling,
-        conclude=_only(of_state),
+        conclude=_only(result),
         record_row=functools.partial(_record_row, 0),
     )
 
@@ -191,8 +209,8 @@ def _lower(level: int, constrained: bool) -> Phase:
 
     def active(result: Result) -> jax.Array:
         if level > 1:
-            return result.stationary
-        return result.met if constrained else result.met | result.stationary
+            return result.stationary | result.solved
+        return result.met & ~result.solved if constrained else result.met | result.stationary
 
     def init(context: Context, result: Result, _: jax.Array) -> nullspace_newton.State:
         return nullspace_newton.start(context.prepared, result.q, result.errors, result.iterations, result.spent, level)
@@ -210,8 +228,9 @@ def _lower(level: int, constrained: bool) -> Phase:
 
 def phases(level_count: int, constrained: bool, first: tuple[Phase, ...] = ()) -> tuple[Phase, ...]:
     """The highest level, and then each in what those above leave free; `first` in place of the first phase."""
-    aim = (_gauss_newton(None, functools.partial(aimed, constrained), RESERVED_STEPS if constrained else 0),)
-    meet = _gauss_newton(lambda result: jnp.isfinite(result.cost), lambda levels: levels[0])
+    spare = RESERVED_STEPS if constrained else 0
+    aim = (_gauss_newton(None, functools.partial(aimed, constrained), spare, of_first_phase),)
+    meet = _gauss_newton(lambda result: jnp.isfinite(result.cost) & ~result.solved, lambda levels: levels[0])
     highest = (*(first or aim), meet, _newton()) if constrained else (*(first or aim), _newton())
     return (*highest, *(_lower(level, constrained) for level in range(1, level_count)))
 

@@ -54,7 +54,7 @@ def _blind(names: Names) -> Phase:
         prepared = _without_distances(context)
         known = so_far._replace(errors=_reported(prepared, so_far))
         result, again = _judged(context, prepared, names, _best(known), known, state)
-        return result._replace(errors=so_far.errors | result.errors), again
+        return result._replace(errors=so_far.errors | result.errors, solved=jnp.zeros((), bool)), again
 
     return Phase(
         active=None,
@@ -145,6 +145,7 @@ def _judged(
         errors=verdict.best.errors,
         met=verdict.best.met,
         crawling=verdict.unfinished,
+        solved=verdict.best.met & ~verdict.unfinished,
         iterations=jnp.zeros_like(tried),
         spent=SearchCounters(so_far.spent.steps + state.iterations, tried + 1),
     )
