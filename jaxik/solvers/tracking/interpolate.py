@@ -42,7 +42,7 @@ def interpolate(waypoints: Any, times: Any, at: Any, *, robot: Robot | None = No
       JaxikError: for wrong shapes, fewer than two waypoints, or times that do not increase.
     """
     if isinstance(waypoints, jaxlie.SE3):
-        return jaxlie.SE3(_through("poses", *_checked(waypoints.wxyz_xyz, times, at)))
+        return jaxlie.SE3(_through("poses", *_checked(jnp.asarray(waypoints.wxyz_xyz), times, at)))
     if robot is not None:
         return _through(robot.topology, *_checked(configuration("waypoints", waypoints, robot), times, at))
     return _through("points", *_checked(validation.array("waypoints", waypoints), times, at))
