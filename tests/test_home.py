@@ -91,3 +91,20 @@ def test_joints_that_no_task_needs_stay_at_home_not_mid_range() -> None:
     found = search(Problem(robot, {"elbow": FrameTask(hand, target, orientation_cost=None)}), jax.random.key(0))
     assert found.iterations == 0
     np.testing.assert_array_equal(found.q[4:], robot.q_home[4:])
+
+
+def test_another_rest_is_where_solve_starts_and_values_go_by_joint_name() -> None:
+    arm = jaxik.load_robot("panda")
+    q = arm.sample(jax.random.key(0), (3,))
+    values = arm.joint_values(q)
+    assert list(values) == list(arm.joint_names) and values["joint1"].shape == (3,)
+    np.testing.assert_array_equal(arm.configuration(values), q)
+    free = jaxik.load_robot(ARM.format(""))
+    assert [x.shape for x in free.joint_values(free.q_home).values()] == [(7,), (), (), (), (), (4,)]
+    np.testing.assert_array_equal(free.configuration(free.joint_values(free.q_home)), free.q_home)
+    rested = arm.with_rest(q[0])
+    assert rested.q_home_origin == "set after loading"
+    np.testing.assert_array_equal(rested.q_home, q[0])
+    for wrong in (q[0, :3], q[0].at[2].set(np.nan)):
+        with pytest.raises(jaxik.JaxikError):
+            arm.with_rest(wrong)

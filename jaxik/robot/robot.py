@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -95,6 +96,17 @@ class Robot(RobotModel):
         poses = None if q is None else [self.frame_pose(q, frame) for frame in frames]
         return with_closure(self, name, frames, kind, axis, poses)
 
+    def with_rest(self, q: Any) -> Robot:
+        """The robot with another `q_home` (*batch, nq): where `solve` starts, and postures and pictures are by default.
+
+        Raises:
+          JaxikError: for a wrong shape, and numbers that are not finite.
+        """
+        q = self._configuration(q)
+        if not isinstance(q, Tracer) and not np.isfinite(q).all():
+            raise JaxikError("a rest configuration is finite")
+        return dataclasses.replace(self, q_home=q.astype(self.q_home.dtype))
+
     # --- configurations ----------------------------------------------------------------------------------------
 
     def configuration(self, values: Mapping[str, Any], base: Any = None) -> jax.Array:
@@ -133,6 +145,15 @@ class Robot(RobotModel):
         for start, value in pieces:
             q = q.at[..., start : start + value.shape[-1]].set(value)
         return q
+
+    def joint_values(self, q: Any) -> dict[str, jax.Array]:
+        """Coordinates of a configuration (*batch, nq) by joint: (*batch), of balls and free joints (*batch, 4 or 7).
+
+        The way back is `robot.configuration(values)`, of this robot or another that has joints of these names.
+        """
+        q = self._configuration(q)
+        found = {joint.name: q[..., joint.q_index : joint.q_index + joint.type.nq] for joint in self.topology.joints}
+        return {name: value[..., 0] if value.shape[-1] == 1 else value for name, value in found.items()}
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] | int = (), *, unlimited_range: float = 1.0) -> jax.Array:
         """Random configurations (*shape, nq).
