@@ -56,7 +56,7 @@ def _drawn(source: str, moving: bool) -> tuple[Robot, Any, dict[str, Any]]:
     """The robot, where it is drawn, or its configurations one after the other, and what else is drawn."""
     if is_dataset(source):
         robot, rows = read_rows(Path(source), MOST_MOVED if moving else MOST_ROWS)
-        return (robot, rows.q, {}) if moving else (robot, *rows.split())
+        return (robot, rows.q, {}) if moving else (robot, *solution_options(rows))
     if is_motion(source):
         return _followed(Path(source), moving)
     if is_configuration(source):

@@ -12,7 +12,6 @@ from jaxik.cli.tracking import KEYS as TRACK_KEYS
 from jaxik.cli.tracking import TrackJob, follow, read_track_job
 from jaxik.cli.yaml_file import YamlFile, read_yaml
 from jaxik.core.errors import JaxikError
-from jaxik.core.status import Status
 from jaxik.datasets.dataset import Dataset
 from jaxik.pictures.drawing import evenly
 from jaxik.problem.problem import Problem
@@ -46,14 +45,6 @@ class Rows(NamedTuple):
     model: str
     q: np.ndarray
     status: np.ndarray
-
-    def split(self) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The configuration (nq,) that is drawn whole, and the others as options of `render`."""
-        good = self.status == Status.CONVERGED
-        whole = int(np.argmax(good))
-        other = np.arange(len(self.q)) != whole
-        ghosts = {"ghosts": self.q[good & other], "failed": self.q[~good & other]}
-        return self.q[whole], {name: rows for name, rows in ghosts.items() if len(rows)}
 
 
 def load_drawn(source: str) -> Robot:

@@ -100,6 +100,6 @@ def _motion(path: Path) -> Seen:
 def _dataset(source: str) -> Seen:
     """Of a dataset: one configuration, and other rows as ghosts."""
     robot, rows = read_rows(Path(source), MOST_ROWS)
-    best, _ = rows.split()
+    best, _ = solution_options(rows)
     problem = problem_of(robot, best)
     return Seen(problem, best, rows, save_new(rows.model, problem))

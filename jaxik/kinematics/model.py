@@ -16,7 +16,7 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.added_shape import with_row, with_shape
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import Geometry, geometry_of
-from jaxik.kinematics.topology import Topology, intern, subtree
+from jaxik.kinematics.topology import Topology, changed, subtree
 from jaxik.kinematics.visual import UNSEEN, Visual
 
 
@@ -149,12 +149,10 @@ class RobotModel:
             raise JaxikError(f"a frame is fixed to a body, not to the {body.kind} {body.name!r}")
         _check_pose(pose)
         index = body.index if isinstance(body, Frame) else self.topology.body_index(body)
-        fields = {f.name: getattr(self.topology, f.name) for f in dataclasses.fields(Topology)}
-        fields["sites"] = (*self.topology.sites, (name, index))
         parameters = jnp.asarray(pose.wxyz_xyz, self.site_position.dtype)
         return dataclasses.replace(
             self,
-            topology=intern(*fields.values()),
+            topology=changed(self.topology, sites=(*self.topology.sites, (name, index))),
             site_position=with_row(self.site_position, parameters[..., 4:]),
             site_quaternion=with_row(self.site_quaternion, parameters[..., :4]),
         )

@@ -227,6 +227,11 @@ def intern(*key: Any) -> Topology:
     return topology
 
 
+def changed(topology: Topology, **fields: Any) -> Topology:
+    """The topology with some of its fields changed."""
+    return intern(*({f.name: getattr(topology, f.name) for f in dataclasses.fields(Topology)} | fields).values())
+
+
 def last_joint(topology: Topology, body: int) -> int:
     """The nearest joint that moves `body`, or WORLD."""
     while body:

@@ -61,7 +61,7 @@ class AccelerationLimit(Limit):
           robot: with the limits to stop at.
           gain: the share () of the distance to them that one step may use.
         """
-        change, kept = self._change(robot, motion), _kept(robot, motion)
+        change, kept = self.largest_change(robot, motion), displacement_before(robot, motion)
         lower, upper = tangent_bounds(robot)
         coordinate = scalar_coordinates(robot.topology, kin.q)
         back = -stopping_displacement(change, coordinate - lower, gain)
@@ -77,7 +77,7 @@ class AccelerationLimit(Limit):
         if not balls:
             return None
         axes, angles = ball_rows(robot, kin.q, balls)
-        change, kept = self._change(robot, motion), _kept(robot, motion)
+        change, kept = self.largest_change(robot, motion), displacement_before(robot, motion)
         # Braking straight against the axis, each rate by its share of it.
         turns = axes != 0
         slower = jnp.min(jnp.where(turns, change / jnp.where(turns, jnp.abs(axes), 1), jnp.inf), axis=1)
@@ -90,12 +90,12 @@ class AccelerationLimit(Limit):
         hardest = axes @ kept - times(1.0, slower)
         return axes, jnp.where(jnp.isfinite(slower), jnp.maximum(jnp.where(left > 0, stops, left), hardest), jnp.inf)
 
-    def _change(self, robot: Robot, motion: Motion) -> jax.Array:
+    def largest_change(self, robot: Robot, motion: Motion) -> jax.Array:
         """How much the displacement of a degree of freedom (nv,) may differ from that of the step before."""
         return times(motion.dt * motion.dt, on_rates(robot, self.max_acceleration, jnp.inf))
 
 
-def _kept(robot: Robot, motion: Motion) -> jax.Array:
+def displacement_before(robot: Robot, motion: Motion) -> jax.Array:
     """The displacement (nv,) of a step at the velocity before."""
     if motion.previous_velocity is None:
         return jnp.zeros(robot.nv, robot.q_home.dtype)

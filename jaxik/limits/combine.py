@@ -18,7 +18,7 @@ from jaxik.core.pytree import cast
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.base import Bounds, Limit, Rows, lowest, times, without_noise
+from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
@@ -57,9 +57,9 @@ def _jerk_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion:
         return []
     fastest = [limit.bounds(robot, kin, motion) for limit in limits if isinstance(limit, VelocityLimit)]
     speeds = _intersection(fastest, robot.nv, kin.q.dtype)
-    hardest = [on_rates(robot, x.max_acceleration, jnp.inf) for x in limits if isinstance(x, AccelerationLimit)]
-    change = times(motion.dt * motion.dt, functools.reduce(jnp.minimum, hardest, jnp.full(robot.nv, jnp.inf)))
-    return [limit.bounds(tightened(limits, robot), kin, motion, speeds, change) for limit in jerks]
+    changes = [limit.largest_change(robot, motion) for limit in limits if isinstance(limit, AccelerationLimit)]
+    change, stops = functools.reduce(jnp.minimum, changes, jnp.inf), tightened(limits, robot)
+    return [limit.bounds(stops, kin, motion, speeds, change) for limit in jerks]
 
 
 def _without_gain(limits: Sequence[Limit], robot: Robot) -> list[Limit]:

@@ -11,6 +11,7 @@ from jaxik.core.pytree import leaf, pytree, set_fields
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.kinematics.motion import Motion
+from jaxik.limits.acceleration import displacement_before
 from jaxik.limits.base import Bounds, Limit, times
 from jaxik.limits.per_joint import by_joint, check_by_joint, on_rates
 from jaxik.robot.robot import Robot
@@ -69,7 +70,7 @@ class JerkLimit(Limit):
         zero = jnp.zeros(robot.nv, kin.q.dtype)
         if speeds is None:
             speeds = zero - jnp.inf, zero + jnp.inf
-        before = zero if motion.previous_velocity is None else motion.dt * motion.previous_velocity
+        before = displacement_before(robot, motion)
         turn = zero if motion.previous_acceleration is None else motion.dt * motion.dt * motion.previous_acceleration
         jerk = times(motion.dt**3, on_rates(robot, self.max_jerk, jnp.inf))
         limited = jnp.isfinite(jerk)

@@ -47,9 +47,14 @@ def show_solution(solution: Solution, problem: Problem | Robot, **options: Any) 
     return Picture(render(robot, best, **options))
 
 
-def solution_options(solution: Solution) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """The configuration (nq,) that is drawn whole, and, of a batch, the others as options of `render`."""
-    q = np.asarray(solution.q).reshape(-1, solution.topology.nq)
+def solution_options(solution: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The configuration (nq,) that is drawn whole, and, of a batch, the others as options of `render`.
+
+    Args:
+      solution: a `Solution`, or what has its `q` (*batch, nq) and `status` (*batch).
+    """
+    q = np.asarray(solution.q)
+    q = q.reshape(-1, q.shape[-1])
     converged = np.asarray(solution.status).reshape(-1) == Status.CONVERGED
     whole = int(np.argmax(converged))
     other = np.arange(len(q)) != whole

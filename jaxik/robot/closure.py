@@ -16,7 +16,7 @@ from jaxik.kinematics.added_shape import with_row
 from jaxik.kinematics.equality import CLOSURES, DIRECTIONS, Equality
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.model import RobotModel
-from jaxik.kinematics.topology import Topology, intern, last_joint
+from jaxik.kinematics.topology import changed, last_joint
 
 Model = TypeVar("Model", bound=RobotModel)
 # Kinds that look at the axis.
@@ -50,10 +50,10 @@ def with_closure(
     batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in row))
     numbers = jnp.concatenate([jnp.broadcast_to(x, (*batch, x.shape[-1])) for x in row], axis=-1)
     closure = Equality(name, len(topology.equalities), "closure", True, frames, (), bodies, directions)
-    fields = {f.name: getattr(topology, f.name) for f in dataclasses.fields(Topology)}
-    fields["equalities"] = (*topology.equalities, closure)
     return dataclasses.replace(
-        robot, topology=intern(*fields.values()), equality_data=with_row(robot.equality_data, numbers)
+        robot,
+        topology=changed(topology, equalities=(*topology.equalities, closure)),
+        equality_data=with_row(robot.equality_data, numbers),
     )
 
 

@@ -148,10 +148,9 @@ class Mechanism:
         Raises:
           JaxikError: for a closure between frames of one rigid body, and for what MuJoCo refuses.
         """
-        robot = load_robot(self._complete(self._spec.copy()), meshes=True)
+        robot = load_robot(self._complete(), meshes=True)
         for closure in self._closures:
-            first, second = (robot.frame(frame) for frame in (closure.first, closure.second))
-            robot = robot.with_closure(closure.name, first, second, closure.kind, axis=closure.axis)
+            robot = robot.with_closure(closure.name, closure.first, closure.second, closure.kind, axis=closure.axis)
         return robot
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -160,7 +159,7 @@ class Mechanism:
         Raises:
           JaxikError: for another closure, which MuJoCo does not have, and a file that cannot be written.
         """
-        spec = self._complete(self._spec.copy())
+        spec = self._complete()
         for closure in self._closures:
             self._add_equality(spec, closure)
         path = Path(path)
@@ -177,10 +176,11 @@ class Mechanism:
         if name in self._bodies or name in self._frames:
             raise JaxikError(f"{self.name} has a link or frame {name!r} already: choose another name")
 
-    def _complete(self, spec: Any) -> Any:
-        """The model with balls and capsules to look at and the rest pose as its keyframe "home"."""
+    def _complete(self) -> Any:
+        """A copy of the model, with balls and capsules to look at and the rest pose as its keyframe "home"."""
         if len(self._bodies) == 1:
             raise JaxikError(f"{self.name} has no links: add one with link()")
+        spec = self._spec.copy()
         size = max(float(np.abs(point).max()) for _, point in self._points) or 1.0
         seen = {"contype": 0, "conaffinity": 0}
         for name, mass in self._masses.items():
