@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxik.kinematics.forward import Kinematics
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, quadratic_model, rows
-from jaxik.tasks.base import Task, second_derivative
+from jaxik.tasks.base import Task
 
 
 def second_order(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tuple[jax.Array, jax.Array]:
@@ -19,7 +19,7 @@ def second_order(task: Task, robot: Robot, kin: Kinematics, weights: Any) -> tup
     blocks = [(jnp.ravel(w * r), (w[..., None] * j).reshape(-1, robot.nv)) for w, r, j in parts]
     rows = jnp.concatenate([j for _, j in blocks])
     gradient = jnp.concatenate([r for r, _ in blocks]) @ rows
-    return gradient, rows.T @ rows + second_derivative(task, robot, kin, pull)
+    return gradient, rows.T @ rows + task.second_derivative(robot, kin, pull)
 
 
 def level_hessian(prepared: Formulation, q: jax.Array) -> jax.Array:

@@ -16,7 +16,6 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import integrate
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import evaluate, formulation
-from jaxik.tasks.base import second_derivative
 
 STEP = 1e-6
 KINDS = [kind for kind in TASKS if kind not in WITHOUT_DEFAULT]
@@ -48,7 +47,7 @@ def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(name:
             summed = sum(jnp.sum(j, axis=tuple(range(j.ndim - 1))) for j in jax.tree.leaves(jacobian))
             first = {"residual": residual, "slope": summed}
             held, step_jacobian = task.constraint_rows(robot, kin)
-            found[kind] = first, {"residual": jacobian, "slope": second_derivative(task, robot, kin, ones)}
+            found[kind] = first, {"residual": jacobian, "slope": task.second_derivative(robot, kin, ones)}
             found[kind] += ({"residual": held, "jacobian": step_jacobian}, task.objective(robot, kin).H)
         return found
 

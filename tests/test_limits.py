@@ -20,7 +20,6 @@ from jaxik import (
 )
 from jaxik.kinematics.manifold import ball_angle, integrate
 from jaxik.robot.robot import Robot
-from jaxik.tasks.base import second_derivative
 
 
 def dofs(*joints: str) -> list[int]:
@@ -218,7 +217,7 @@ def test_a_half_space_has_the_derivatives_of_its_distance() -> None:
             return limit.distance(robot, robot.kinematics(integrate(robot.topology, q, dq), limit.frames))
 
         kin, zero = robot.kinematics(q, limit.frames), jnp.zeros(robot.nv)
-        bent = second_derivative(limit.task, robot, kin, jnp.ones(()))
+        bent = limit.task.second_derivative(robot, kin, jnp.ones(()))
         derivatives = distance(zero), jax.jacfwd(distance)(zero), jax.hessian(distance)(zero)
         return limit.inequalities(robot, kin, Motion(DT)), bent, derivatives
 

@@ -73,6 +73,11 @@ class Kinematics:
         place = self._place(frame)
         return Transform(self.frame_rotations[place], self.frame_positions[place])
 
+    def transforms(self, frames: Sequence[Frame]) -> Transform:
+        """World poses of several frames, which need not differ, with a leading axis."""
+        places = [self._place(frame) for frame in frames]
+        return Transform(static_gather(self.frame_rotations, places), static_gather(self.frame_positions, places))
+
     def pose(self, frame: Frame) -> jaxlie.SE3:
         """World pose of `frame`."""
         return self.transform(frame).to_se3()
@@ -127,16 +132,16 @@ class Kinematics:
         rotation vector to second order has w_j x w_k / 2.
 
         Args:
-          motion (3, nv) or (6, nv): velocity for a unit rate of each degree of freedom, in world axes, linear first.
-          force (3,) or (6,): on position and rotation.
+          motion (*n, 3, nv) or (*n, 6, nv): velocity for a unit rate of each degree of freedom, in world axes, linear
+            first; of several points or frames the sum is returned.
+          force (*n, 3) or (*n, 6): on position and rotation.
         """
-        turned = lie.cross(jnp.broadcast_to(force[:3, None], self.angular.shape), self.angular)
-        pairs = turned.T @ motion[:3]
+        pairs = self.angular.T @ _swung(motion[..., :3, :], force[..., :3]).reshape(-1, 3, self.nv).sum(axis=0)
         upper = pairs
-        if motion.shape[0] == 6:
-            own = motion[3:]
-            moment = lie.cross(jnp.broadcast_to(force[3:, None], own.shape), own)
-            upper = upper + 0.5 * (moment.T @ own)
+        if motion.shape[-2] == 6:
+            own = motion[..., 3:, :]
+            moment = _swung(own, force[..., 3:])
+            upper = upper + 0.5 * (own.reshape(-1, self.nv).T @ moment.reshape(-1, self.nv))
         nearer, same = self.joint_order()
         half = materialize(jnp.where(nearer, upper, 0) + jnp.where(same, 0.5 * pairs, 0))
         return half + half.T
@@ -185,6 +190,14 @@ class Kinematics:
         mass, local = self.segments.mass[place], self.segments.moment[place]
         world = mass[:-1, None] * self.positions + jnp.einsum("sij,sj->si", self.rotations, local[:-1])
         return mass, jnp.concatenate([world, local[-1:]])
+
+
+def _swung(motion: jax.Array, force: jax.Array) -> jax.Array:
+    """The cross product of each column of motion (*n, 3, nv) with force (*n, 3)."""
+    columns = jnp.moveaxis(motion, -2, 0)
+    return jnp.moveaxis(
+        lie.cross(columns, jnp.broadcast_to(jnp.moveaxis(force, -1, 0)[..., None], columns.shape)), 0, -2
+    )
 
 
 def forward(constants: Segments, q: jax.Array) -> Kinematics:
@@ -328,5 +341,8 @@ def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) ->
     if not dofs:
         nothing = jnp.zeros((3, topology.nv), dtype)
         return nothing, nothing, nothing
-    parts = (jnp.concatenate(part, axis=1) for part in (angular, linear, anchors))
-    return tuple(static_gather(part, order, axis=1) for part in parts)  # type: ignore[return-value]
+    turning, moving, centers = (jnp.concatenate(part, axis=1) for part in (angular, linear, anchors))
+    if order != sorted(order):
+        # Together, as each slice of an order with many runs is a kernel.
+        turning, moving, centers = static_gather(jnp.stack([turning, moving, centers]), order, axis=2)
+    return turning, moving, centers

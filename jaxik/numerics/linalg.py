@@ -12,7 +12,7 @@ from jaxik.numerics.fusion import divide_once, materialize
 
 PAD = -1
 
-# More contiguous runs than this are left to one gather: each run is a slice and an operand of a concatenation.
+# More evenly spaced runs than this are left to one gather: each run is a slice and an operand of a concatenation.
 MAX_RUNS = 24
 
 # Matrices up to this size are factored column by column, each written out.
@@ -24,28 +24,46 @@ PANEL = 14
 
 
 def static_gather(x: jax.Array, indices: Sequence[int], axis: int = 0) -> jax.Array:
-    """Rows of `x` along `axis` in a static order, zeros for PAD, by slices where they are contiguous."""
+    """Rows of `x` along `axis` in a static order, zeros for PAD, by slices where they are evenly spaced."""
     axis %= x.ndim
-    runs: list[list[int]] = []
-    for i in indices:
-        if runs and (i == runs[-1][-1] + 1 if i != PAD and runs[-1][-1] != PAD else i == runs[-1][-1]):
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    if len(runs) == 1 and runs[0][0] == 0 and len(runs[0]) == x.shape[axis]:
+    if list(indices) == list(range(x.shape[axis])):
         return x
+    runs = _even_runs(indices)
     if len(runs) > MAX_RUNS:
         padded = jnp.concatenate([x, jnp.zeros_like(lax.slice_in_dim(x, 0, 1, axis=axis))], axis)
         return jnp.take(padded, jnp.array([x.shape[axis] if i == PAD else i for i in indices]), axis=axis)
     blocks = []
     for run in runs:
+        shape = (*x.shape[:axis], len(run), *x.shape[axis + 1 :])
         if run[0] == PAD:
-            blocks.append(jnp.zeros((*x.shape[:axis], len(run), *x.shape[axis + 1 :]), x.dtype))
+            blocks.append(jnp.zeros(shape, x.dtype))
+        elif run[-1] == run[0]:
+            blocks.append(jnp.broadcast_to(lax.slice_in_dim(x, run[0], run[0] + 1, axis=axis), shape))
         else:
-            blocks.append(lax.slice_in_dim(x, run[0], run[-1] + 1, axis=axis))
+            blocks.append(lax.slice_in_dim(x, run[0], run[-1] + 1, run[1] - run[0], axis=axis))
     if not blocks:
         return jnp.zeros((*x.shape[:axis], 0, *x.shape[axis + 1 :]), x.dtype)
     return blocks[0] if len(blocks) == 1 else jnp.concatenate(blocks, axis)
+
+
+def _even_runs(indices: Sequence[int]) -> list[list[int]]:
+    """Cut indices into runs that repeat one or rise by equal steps; a step above 1 takes three or more to be one."""
+    runs: list[list[int]] = []
+    for place, i in enumerate(indices):
+        run = runs[-1] if runs else []
+        if run and PAD in (i, run[0]):
+            fits = i == run[0]
+        elif len(run) > 1:
+            fits = i - run[-1] == run[1] - run[0]
+        else:
+            step = i - run[0] if run else -1
+            following = indices[place + 1] if place + 1 < len(indices) else PAD
+            fits = step in (0, 1) or (step > 1 and following == i + step)
+        if fits:
+            run.append(i)
+        else:
+            runs.append([i])
+    return runs
 
 
 def set_rows(x: jax.Array, places: Sequence[int], rows: jax.Array) -> jax.Array:

@@ -18,7 +18,7 @@ from jaxik.tasks.weights import weighted_rows
 
 # Attributes that belong to one residual: a subclass with another residual does not inherit them.
 OF_A_RESIDUAL = frozenset(
-    ("reads_dofs", "jacobian", "step_jacobian", "constraint_rows", "partials", "weighted_hessian", "objective")
+    "reads_dofs jacobian step_jacobian constraint_rows partials weighted_hessian second_derivative objective".split()
 )
 
 
@@ -151,6 +151,15 @@ class Task:
         """
         return default_weighted_hessian(self, robot, kin, multipliers)
 
+    def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+        """Second derivative (nv, nv) of multipliers . residual along `integrate`, for constant multipliers.
+
+        Args:
+          multipliers: an array for each leaf of the residual, in its structure; the weighted residual gives what the
+            Hessian of 1/2 |cost * residual|^2 has beyond J'J.
+        """
+        return default_second_derivative(self, robot, kin, multipliers)
+
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
         """The task's term in the objective of one differential-IK step, as in mink and pink.
 
@@ -205,16 +214,11 @@ def add_joint_rows(kin: Kinematics, partials: dict[Any, Any], total: Any) -> Any
     return total
 
 
-def second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
-    """Second derivative (nv, nv) of multipliers . residual along `integrate`, for constant multipliers.
+def default_second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+    """Differentiate the residual by the few displacements of what it reads, never through the kinematics.
 
-    The residual is differentiated by the few displacements of what it reads, never through the kinematics: with f and K
-    the first and second derivative by these, and M their Jacobian by the degrees of freedom, the result is M' K M plus
-    f times the second derivative of the kinematics, a cross product for each pair of joints.
-
-    Args:
-      multipliers: an array for each leaf of the residual, in its structure; the weighted residual gives what the
-        Hessian of 1/2 |cost * residual|^2 has beyond J'J.
+    With f and K the first and second derivative by these, and M their Jacobian by the degrees of freedom, the result is
+    M' K M plus f times the second derivative of the kinematics, a cross product for each pair of joints.
     """
     cls = type(task)
     if (

@@ -1,18 +1,16 @@
 """The rows of a closure that `robot.with_closure` added, and their derivatives by the two frames."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxik.kinematics.equality import Equality
-from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics import lie
+from jaxik.numerics.lie import Transform
 from jaxik.numerics.linalg import static_gather
-from jaxik.robot.robot import Robot
 
 
-class _Ends(NamedTuple):
+class _Held(NamedTuple):
     """Where a closure holds its frames.
 
     Attributes:
@@ -28,56 +26,52 @@ class _Ends(NamedTuple):
     turn: jax.Array
 
 
-def closure_rows(equality: Equality, robot: Robot, kin: Kinematics) -> jax.Array:
-    """The shift and rotation (n,) that a closure holds at zero, in axes of its second end."""
-    ends = _ends(equality, robot, kin)
-    shift, rotation = _parts(equality)
-    parts = [static_gather(ends.axes.T @ ends.shift, shift)]
+def closure_rows(directions: tuple[int, ...], data: jax.Array, first: Transform, second: Transform) -> jax.Array:
+    """The shift and rotation (r,) that a closure holds at zero, in axes of its second end."""
+    held = _held(data, first, second)
+    shift, rotation = _parts(directions)
+    parts = [static_gather(held.axes.T @ held.shift, shift)]
     if len(rotation) == 3:
-        parts.append(lie.log_rotation(ends.turn))
+        parts.append(lie.log_rotation(held.turn))
     elif rotation:
-        parts.append(jnp.stack([row for row, _ in _tilts(ends.turn, rotation)]))
+        parts.append(jnp.stack([row for row, _ in _tilts(held.turn, rotation)]))
     return jnp.concatenate(parts)
 
 
-def closure_slopes(equality: Equality, robot: Robot, kin: Kinematics) -> list[tuple[Any, jax.Array]]:
-    """Of each frame the derivative (n, 6) by its displacement and rotation, in world axes."""
-    ends = _ends(equality, robot, kin)
-    shift, rotation = _parts(equality)
-    to_axes, none = ends.axes.T, jnp.zeros_like(ends.axes)
+def closure_slopes(directions: tuple[int, ...], data: jax.Array, first: Transform, second: Transform) -> jax.Array:
+    """Their derivative (r, 12) by twists of the first and the second frame, in world axes at their origins."""
+    held = _held(data, first, second)
+    shift, rotation = _parts(directions)
+    to_axes, none = held.axes.T, jnp.zeros_like(held.axes)
     # The axes of the second end turn with its frame, and the shift in them.
-    lever = (-lie.skew(ends.arms[0]), lie.skew(ends.arms[1]) + lie.skew(ends.shift))
+    lever = (-lie.skew(held.arms[0]), lie.skew(held.arms[1]) + lie.skew(held.shift))
     if len(rotation) == 3:
-        _, left = lie.log_rotation_derivative(ends.turn)
-        turning = left
+        _, turning = lie.log_rotation_derivative(held.turn)
     elif rotation:
-        turning = jnp.stack([slope for _, slope in _tilts(ends.turn, rotation)])
+        turning = jnp.stack([slope for _, slope in _tilts(held.turn, rotation)])
     else:
         turning = none[:0]
-    slopes = []
-    for sign, frame, arm in zip((1, -1), equality.frames, lever, strict=True):
+    columns = []
+    for sign, arm in zip((1, -1), lever, strict=True):
         moved = to_axes @ jnp.concatenate([sign * jnp.eye(3, dtype=arm.dtype), arm], axis=1)
         turned = jnp.concatenate([none[: len(rotation)], sign * turning @ to_axes], axis=1)
-        slopes.append((frame, jnp.concatenate([static_gather(moved, shift), turned])))
-    return slopes
+        columns.append(jnp.concatenate([static_gather(moved, shift), turned]))
+    return jnp.concatenate(columns, axis=1)
 
 
-def _parts(equality: Equality) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The directions of its shift and of its rotation, each from 0 to 2."""
-    shift = tuple(d for d in equality.directions if d < 3)
-    return shift, tuple(d - 3 for d in equality.directions if d >= 3)
+def _parts(directions: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The directions of the shift and of the rotation, each from 0 to 2."""
+    return tuple(d for d in directions if d < 3), tuple(d - 3 for d in directions if d >= 3)
 
 
-def _ends(equality: Equality, robot: Robot, kin: Kinematics) -> _Ends:
-    data = robot.equality_data[equality.index]
-    first, second = (kin.transform(frame) for frame in equality.frames)
+def _held(data: jax.Array, first: Transform, second: Transform) -> _Held:
     arms = first.rotation @ data[3:6], second.rotation @ data[:3]
     one, other = (
         pose.rotation @ lie.quaternion_to_matrix(quaternion)
         for pose, quaternion in ((first, data[10:14]), (second, data[6:10]))
     )
     shift = (first.position - second.position) + (arms[0] - arms[1])
-    return _Ends(arms, shift, other, other.T @ one)
+    return _Held(arms, shift, other, other.T @ one)
 
 
 def _tilts(turn: jax.Array, rotation: tuple[int, ...]) -> list[tuple[jax.Array, jax.Array]]:

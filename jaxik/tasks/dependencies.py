@@ -1,9 +1,10 @@
 """Find what a residual depends on, by tracing it once and recording what it reads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jaxlie
 
 from jaxik.core.errors import JaxikError
@@ -52,6 +53,9 @@ class PerturbedKinematics:
         if twist is None:
             return pose
         return Transform(pose.rotation + skew(twist[3:]) @ pose.rotation, pose.position + twist[:3])
+
+    def transforms(self, frames: Sequence[Frame]) -> Transform:
+        return jax.tree.map(lambda *x: jnp.stack(x), *(self.transform(frame) for frame in frames))
 
     def pose(self, frame: Frame) -> jaxlie.SE3:
         return self.transform(frame).to_se3()

@@ -17,7 +17,7 @@ from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.box import Box, from_box
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.nonlinear.slack_variables import with_slack
-from jaxik.tasks.base import Task, second_derivative
+from jaxik.tasks.base import Task
 from jaxik.tasks.dependencies import dofs_read
 from jaxik.tasks.grouping import Group, groups, map_tasks, vmap_group
 from jaxik.tasks.weights import pairs, row_weights, weighted_rows
@@ -194,7 +194,7 @@ def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: j
         parts = [
             w * cotangent[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)
         ]
-        return second_derivative(task, robot, kin, jax.tree.unflatten(structure, parts))
+        return task.second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
 
     for group in _groups(prepared, level):
         first, count = group.tasks[0], len(group.tasks)

@@ -67,6 +67,9 @@ class HardConstraint(Task):
     ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
         return self.task.weighted_hessian(robot, kin, multipliers)
 
+    def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+        return self.task.second_derivative(robot, kin, multipliers)
+
     def report(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual itself, which is constrained, rather than the error that the task reports."""
         return self.task.residual(robot, kin)
