@@ -204,8 +204,8 @@ class SearchOptions:
             self,
             max_starts=option("max_starts", self.max_starts, jnp.int32, least=1),
             max_steps_per_start=option("max_steps_per_start", self.max_steps_per_start, jnp.int32, least=1),
-            solutions=_count("solutions", self.solutions),
-            num_candidates=None if num_candidates is None else _count("num_candidates", num_candidates),
+            solutions=count("solutions", self.solutions),
+            num_candidates=None if num_candidates is None else count("num_candidates", num_candidates),
             min_separation=option("min_separation", self.min_separation, float),
             unlimited_range=option("unlimited_range", self.unlimited_range, float),
         )
@@ -215,11 +215,11 @@ class SearchOptions:
             )
 
 
-def _count(name: str, value: Any) -> int:
+def count(name: str, value: Any) -> int:
     try:
-        count = operator.index(value)
+        whole = operator.index(value)
     except (TypeError, jax.errors.JAXTypeError):
-        count = 0
-    if count < 1 or isinstance(value, bool):
+        whole = 0
+    if whole < 1 or isinstance(value, bool):
         raise JaxikError(f"{name} is a count from 1 on, known before jit; not {value!r}")
-    return count
+    return whole
