@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import solves
 from fresh import run_program
-from tables import exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import JaxikError, SolveHandle, SolveOptions, Status, solve, solve_async
@@ -162,13 +162,17 @@ def test_nothing_is_left_of_many_starts_and_stops(count: int) -> None:
     assert gone()
 
 
-def test_the_interpreter_exits_while_a_solve_compiles_and_while_it_runs() -> None:
-    code = """
-import time, jax, jaxik
+@pytest.mark.parametrize("seconds", mostly_exhaustive([0.1, 0.5, 2.0, 4.0, 20.0], [0.5]))
+def test_the_interpreter_exits_cleanly_while_a_solve_is_traced_compiled_or_runs(seconds: float) -> None:
+    code = f"""
+import time, jaxik
 robot = jaxik.load_robot("panda")
-problem = jaxik.Problem(robot, {"rest": jaxik.PostureTask(robot.q_home, tolerance=1e-9)})
-handle = jaxik.solve_async(problem)
-time.sleep(0.5)
+problem = jaxik.Problem(robot, {{"tip": jaxik.FrameTask(robot.frame("tcp"), robot.frame_pose(robot.q_home, "tcp"))}})
+options = jaxik.SolveOptions(
+    step_rule="transpose", learning_rate=1e-9, stall_threshold=0.0, step_tolerance=0.0, max_steps=2**30
+)
+handle = jaxik.solve_async(problem, robot.q_home + 0.1, options=options)
+time.sleep({seconds})
 print("left", handle.done())
 """
     done = run_program(code)

@@ -15,6 +15,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
 from jaxik.problem.problem import Problem
 from jaxik.results.solution import Solution
+from jaxik.solvers.asynchronous.threads import exiting, start
 from jaxik.solvers.nonlinear.solve import solve
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.tracking.targets import placed, values_of
@@ -98,8 +99,7 @@ class SolveHandle:
         future: Future[Solution] = Future()
         # It runs: to cancel what waits for it leaves it alone.
         future.set_running_or_notify_cancel()
-        # A daemon: the interpreter exits without waiting for a compilation.
-        threading.Thread(target=self._run, args=(future,), name="jaxik.solve_async", daemon=True).start()
+        start(self._run, future)
         return future
 
     def _run(self, future: "Future[Solution]") -> None:
@@ -128,7 +128,7 @@ class SolveHandle:
             # An ended future and the decision that nothing has changed are one: `update` looks at both.
             with self._lock:
                 self._best = best
-                if self._stopping or not (left.any() or self._changed):
+                if self._stopping or exiting() or not (left.any() or self._changed):
                     future.set_result(best)
                     return
 
