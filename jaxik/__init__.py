@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from jaxik.robot.loading.load import load_robot
     from jaxik.robot.loading.mechanism import Mechanism
     from jaxik.robot.robot import Robot
+    from jaxik.solvers.asynchronous.handle import SolveHandle
+    from jaxik.solvers.asynchronous.solve_async import solve_async
     from jaxik.solvers.differential.linearization import Linearization
     from jaxik.solvers.differential.step import StepResult, linearize, step
     from jaxik.solvers.nonlinear.solve import SolveOptions, solve
@@ -131,6 +133,7 @@ __all__ = [
     "RollingTask",
     "SearchOptions",
     "Solution",
+    "SolveHandle",
     "SolveOptions",
     "Spheres",
     "Status",
@@ -162,6 +165,7 @@ __all__ = [
     "save",
     "search",
     "solve",
+    "solve_async",
     "static",
     "step",
     "track",
@@ -210,6 +214,8 @@ _NAMES = {  # by module
     "jaxik.robot.loading.load": "load_robot",
     "jaxik.robot.loading.mechanism": "Mechanism",
     "jaxik.robot.robot": "Robot",
+    "jaxik.solvers.asynchronous.handle": "SolveHandle",
+    "jaxik.solvers.asynchronous.solve_async": "solve_async",
     "jaxik.solvers.differential.linearization": "Linearization",
     "jaxik.solvers.differential.step": "StepResult linearize step",
     "jaxik.solvers.nonlinear.solve": "SolveOptions solve",

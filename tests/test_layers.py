@@ -38,11 +38,12 @@ ALLOWED = {
     "solvers.nonlinear": BELOW_SOLVERS | {"solvers"},
     "solvers.search": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
+    "solvers.asynchronous": BELOW_SOLVERS | {"solvers", "solvers.nonlinear", "solvers.tracking"},
     "datasets": EVERYTHING,
     "rl": BELOW_SOLVERS | {"solvers", "solvers.differential"},
     "pictures": BELOW_SOLVERS | {"robot.loading"},
     "viewer": EVERYTHING | {"pictures"},
-    "__init__": EVERYTHING | {"datasets", "pictures", "viewer"},
+    "__init__": EVERYTHING | {"datasets", "pictures", "viewer", "solvers.asynchronous"},
     "cli": EVERYTHING | {"datasets", "pictures", "viewer"},
 }
 # What draws itself imports, when it is asked to, what draws it: their `show` and `view`.

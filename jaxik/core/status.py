@@ -16,7 +16,8 @@ class Status(enum.IntEnum):
     CONVERGED: of a solve: every tolerance is met; without tolerances, the solution is stationary. Of a step: its
       quadratic program is solved, however far the tasks are from their targets.
     STALLED: stationary, tolerances not met: the target is out of reach from here, within the limits.
-    DIVERGED: a quadratic program that is unbounded below.
+    DIVERGED: a quadratic program that is unbounded below. Of a solve with a step rule that takes every step: it ended
+      far from its best iterate, which is returned.
     TIMEOUT: the steps were used up; the best configuration found is returned.
     INFEASIBLE: constraints contradict each other or the limits.
     COLLIDES: of a solve: the best that a `CollisionLimit` leaves, and shapes are nearer than its margin.
@@ -62,7 +63,8 @@ class DerivativeStatus(enum.IntEnum):
 
 REMEDIES = {
     Status.STALLED: "no small motion within the limits improves it: try other starts q0, or ask for less",
-    Status.DIVERGED: "bound what the objective lets go on for ever, or make H positive definite",
+    Status.DIVERGED: "of a program: bound what its objective lets go on for ever, or make H positive definite; of a "
+    "step rule: a smaller learning_rate or error clamps, more damping, or step_rule='lm'",
     Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
     Status.COLLIDES: "the target is in an obstacle, or this start leads there: see Solution.clearance, try search",

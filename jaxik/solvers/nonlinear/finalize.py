@@ -43,8 +43,10 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
             jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(rows(prepared, kin, names).residual ** 2), cost)
             for names in (every, prepared.levels[0])
         )
-    status = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
-    status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, status)
+    failed = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
+    if result.diverged is not None:
+        failed = jnp.where(result.diverged, Status.DIVERGED, failed)
+    status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, failed)
     clear = clearances(problem)
     if clear:
         # Hinges come and go, so that the best that overlaps is seldom quite stationary.
@@ -52,6 +54,9 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         status = jnp.where(overlaps, Status.COLLIDES, status)
     if held:
         lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
+        if result.diverged is not None:
+            # Constraints are rows like others, which a target out of reach bends: they may well be feasible.
+            lost = failed
         status = jnp.where(met(prepared, residuals, held), status, lost)
     if prepared.moving.couplings:
         # No place of the leaders leaves all followers inside their limits.

@@ -133,7 +133,8 @@ def _own(prepared: Formulation, kin: Kinematics) -> Kinematics:
     return dataclasses.replace(kin, q=kin.q[: prepared.problem.robot.nq]) if prepared.slack else kin
 
 
-def _groups(prepared: Formulation, level: Level) -> list[Group]:
+def task_groups(prepared: Formulation, level: Level) -> list[Group]:
+    """The tasks of a level in the order in which their rows stack."""
     return groups({name: prepared.problem.tasks[name] for name in level})
 
 
@@ -145,11 +146,11 @@ def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
         return weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
 
     own = _own(prepared, kin)
-    parts = [vmap_group(of_task, group, own) for group in _groups(prepared, level)]
+    parts = [vmap_group(of_task, group, own) for group in task_groups(prepared, level)]
     residual = jnp.concatenate([jnp.ravel(residual) for residual, _ in parts])
     jacobian = jnp.concatenate([jacobian.reshape(-1, robot.nv) for _, jacobian in parts])
     if prepared.slack:
-        ends = {group.names: jnp.size(part[0]) for group, part in zip(_groups(prepared, level), parts, strict=True)}
+        ends = {group.names: jnp.size(part[0]) for group, part in zip(task_groups(prepared, level), parts, strict=True)}
         minus = _minus_slack(prepared, ends, residual.dtype)
         residual = residual + minus @ kin.q[robot.nq :]
         jacobian = jnp.concatenate([jacobian, minus], axis=1)
@@ -196,7 +197,7 @@ def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: j
         ]
         return task.second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
 
-    for group in _groups(prepared, level):
+    for group in task_groups(prepared, level):
         first, count = group.tasks[0], len(group.tasks)
         residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
         size = sum(x.size for x in jax.tree.leaves(residual))

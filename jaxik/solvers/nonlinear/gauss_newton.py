@@ -51,7 +51,7 @@ def _propose(prepared: Formulation, state: State, limits: Box, options: SolveOpt
 
     def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         left = residual if fixed is None else residual + jacobian @ fixed
-        return _damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping)
+        return damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping)
 
     displacement, _ = solve_in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement
@@ -59,7 +59,7 @@ def _propose(prepared: Formulation, state: State, limits: Box, options: SolveOpt
     return Step(displacement, predicted, jnp.ones((), bool), relative)
 
 
-def _damped_least_squares(
+def damped_least_squares(
     jacobian: jax.Array, scale: jax.Array, residual: jax.Array, damping: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2, and the smallest pivot; no step where the scale is zero."""
@@ -77,7 +77,7 @@ def _damped_least_squares(
     return scale * inner, pivot
 
 
-def _expand(prepared: Formulation, kin: Kinematics, found: Rows, level: Level) -> Rows:
+def boxed_rows(prepared: Formulation, kin: Kinematics, found: Rows, level: Level) -> Rows:
     """Residual and Jacobian, on the box's coordinates."""
     jacobian = to_box(prepared.moving, limits_at(prepared, kin.q), found.jacobian)
     return Rows(found.residual, jacobian)
@@ -116,4 +116,4 @@ def _polished(state: State, moved: State, options: SolveOptions) -> State:
     )
 
 
-GAUSS_NEWTON = Rule(_empty, _propose, _expand, _conclude)
+GAUSS_NEWTON = Rule(_empty, _propose, boxed_rows, _conclude)

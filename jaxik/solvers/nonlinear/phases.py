@@ -53,7 +53,8 @@ class Result(NamedTuple):
     """What is known of an element between and after the phases; `spent` is not part of `iterations`.
 
     `solved`: of a problem with constraints, the first phase met them and the tasks of the highest level, all within
-    their tolerances and polished, so that nothing is left to do on these.
+    their tolerances and polished, so that nothing is left to do on these. `diverged`: of rules without an acceptance
+    test.
     """
 
     q: jax.Array
@@ -66,6 +67,7 @@ class Result(NamedTuple):
     solved: jax.Array
     iterations: jax.Array
     spent: SearchCounters
+    diverged: jax.Array | None = None
 
 
 def formulate(problem: Problem, q0: jax.Array, options: SolveOptions) -> Context:
@@ -82,7 +84,8 @@ def start(context: Context) -> Result:
     infinite = jnp.full((), jnp.inf, context.q.dtype)
     shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
     unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-    return Result(context.q, infinite, unknown, infinite, no, no, no, no, none, SearchCounters(none, none))
+    diverged = None if context.options.step_rule == "lm" else no
+    return Result(context.q, infinite, unknown, infinite, no, no, no, no, none, SearchCounters(none, none), diverged)
 
 
 def of_state(state: levenberg_marquardt.State) -> Result:
@@ -123,12 +126,12 @@ def _of_level(state: nullspace_newton.State) -> Result:
     )
 
 
-def _only(result: Callable[[Any], Result]) -> Callable[..., tuple[Result, jax.Array]]:
+def only(result: Callable[[Any], Result]) -> Callable[..., tuple[Result, jax.Array]]:
     """The judge of a phase with one attempt."""
     return lambda context, so_far, state: (result(state), jnp.zeros((), bool))
 
 
-def _record_row(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
+def record_row(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
     # What Newton evaluates first has its row already.
     told = (after.iterations > before.iterations) | before.met | (after.iterations == 0)
     return row_of(phase, after, after.cost, told)
@@ -175,8 +178,8 @@ def _gauss_newton(
         init=init,
         step=step,
         ended=lambda state: state.ended | state.crawling,
-        conclude=_only(result),
-        record_row=functools.partial(_record_row, 0),
+        conclude=only(result),
+        record_row=functools.partial(record_row, 0),
     )
 
 
@@ -198,8 +201,8 @@ def _newton() -> Phase:
         init=init,
         step=step,
         ended=lambda state: state.ended,
-        conclude=_only(of_state),
-        record_row=functools.partial(_record_row, 1),
+        conclude=only(of_state),
+        record_row=functools.partial(record_row, 1),
         width=64,
     )
 
@@ -220,7 +223,7 @@ def _lower(level: int, constrained: bool) -> Phase:
         init=init,
         step=lambda context, state: nullspace_newton.step(context.prepared, state, context.options, level),
         ended=lambda state: state.ended,
-        conclude=_only(_of_level),
+        conclude=only(_of_level),
         record_row=functools.partial(_record_level_row, 1 + level),
         width=64,
     )

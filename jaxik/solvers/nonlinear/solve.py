@@ -1,6 +1,7 @@
 """`solve`: from a start to a stationary point of the tasks within the limits, for any number of elements."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jaxik.batching.method import Method
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
-from jaxik.problem.problem import Problem, check_solvable, levels, without_velocity_tasks
+from jaxik.problem.problem import Problem, check_solvable, levels, limits_of, without_velocity_tasks
 from jaxik.results.solution import Solution
 from jaxik.results.trace import empty_record
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
@@ -20,7 +21,11 @@ from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
 from jaxik.solvers.nonlinear.formulation import hard_constraints
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints
 from jaxik.solvers.nonlinear.phases import formulate, phases, start
-from jaxik.solvers.options import SolveOptions
+from jaxik.solvers.nonlinear.step_rules.phase import every_step
+from jaxik.solvers.options import SolveOptions, with_rule_defaults
+
+# How far constraints may be off [m or rad] where they are rows of a rule that takes every step.
+CLOSED = 1e-4
 
 
 def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = None) -> Solution:
@@ -53,7 +58,8 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     if options is not None and not isinstance(options, SolveOptions):
         raise JaxikError(f"options is a jaxik.SolveOptions, not {type(options).__name__}")
     q0 = configuration("q0", problem.robot.q_home if q0 is None else q0, problem.robot)
-    options = SolveOptions() if options is None else options
+    options = with_rule_defaults(SolveOptions() if options is None else options)
+    check_rule(options.step_rule, problem)
     arguments = {"problem": problem, "q0": q0, "options": options}
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(arguments, {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)})
@@ -65,8 +71,13 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
     batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
     problem, options = cast_problem(problem, q0.dtype), cast(options, q0.dtype)
-    problem = with_hard_constraints(with_clearance(problem), jnp.asarray(FEASIBLE[q0.dtype == jnp.float64], q0.dtype))
-    method = solve_method(len(levels(problem)), bool(hard_constraints(problem)), options.record_trace)
+    exact = options.step_rule == "lm"
+    tolerance = FEASIBLE[q0.dtype == jnp.float64] if exact else CLOSED
+    problem = with_hard_constraints(with_clearance(problem), jnp.asarray(tolerance, q0.dtype))
+    if exact:
+        method = solve_method(len(levels(problem)), bool(hard_constraints(problem)), options.record_trace)
+    else:
+        method = method_of_rule(options.step_rule, options.record_trace)
     arguments = problem, q0, options
     return run_differentiable(method, arguments, (core_ranks(problem), 1, ranks["options"]), SOLUTION).solution
 
@@ -74,5 +85,30 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
 @functools.cache
 def solve_method(level_count: int, constrained: bool, traced_steps: int) -> Method:
     """From a problem, a configuration (nq,) and options to what is `Found`."""
-    record = (lambda context: empty_record(traced_steps, context.q.dtype)) if traced_steps else None
-    return Method(formulate, start, phases(level_count, constrained), finalize, record)
+    return Method(formulate, start, phases(level_count, constrained), finalize, _record(traced_steps))
+
+
+@functools.cache
+def method_of_rule(step_rule: Any, traced_steps: int) -> Method:
+    """The same, by a rule that takes every step."""
+    return Method(formulate, start, (every_step(step_rule),), finalize, _record(traced_steps))
+
+
+def _record(traced_steps: int) -> Callable[[Any], jax.Array] | None:
+    return (lambda context: empty_record(traced_steps, context.q.dtype)) if traced_steps else None
+
+
+def check_rule(step_rule: Any, problem: Problem) -> None:
+    """Say on the host what a rule that takes every step cannot hold.
+
+    Raises:
+      JaxikError: for lower priorities, and for limits that keep distances.
+    """
+    if step_rule == "lm":
+        return
+    name = f"step_rule={step_rule!r}" if isinstance(step_rule, str) else "a step_rule of optax"
+    if len({task.priority for task in problem.tasks.values()}) > 1:
+        raise JaxikError(f"{name} knows one priority: give all tasks the same one, or take step_rule='lm'")
+    for limit in limits_of(problem):
+        if limit.inequality_tasks() or limit.clearance_task(0) is not None:
+            raise JaxikError(f"{name} does not hold a {type(limit).__name__}: leave it out, or take step_rule='lm'")
