@@ -34,7 +34,8 @@ class EqualityConstraintTask(Task):
       shift [m] and the rotation [rad]. Three rotations are the rotation vector. Two are the tilt of the third axis,
       sin(angle) large; one is the cosine between two axes that are perpendicular where it is zero.
 
-    What they hold is in the robot's `equality_data`, so that there is no `from_configuration`.
+    What they hold is in the robot's `equality_data`, so that there is no `from_configuration`. The rows of a constraint
+    that `robot.with_active` has switched off are zero.
 
     Args:
       equalities: constraints from `robot.equalities(...)`; static.
@@ -83,22 +84,30 @@ class EqualityConstraintTask(Task):
         return tuple(joints[j].v_index for j in dict.fromkeys(read))
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return jnp.concatenate([_ROWS[equality.kind](equality, robot, kin) for equality in self.equalities])
+        rows = [_ROWS[equality.kind](equality, robot, kin) for equality in self.equalities]
+        return jnp.concatenate([_held(e, robot, r) for e, r in zip(self.equalities, rows, strict=True)])
 
     def partials(self, robot: Robot, kin: Kinematics) -> dict[Any, jax.Array]:
         """Each constraint differentiated by its own few ends; the default would go through all rows for each end."""
         each = [_SLOPES[equality.kind](equality, robot, kin) for equality in self.equalities]
         counts = [equality.num_rows for equality in self.equalities]
         total: dict[Any, jax.Array] = {}
-        for start, count, slopes in zip(itertools.accumulate(counts, initial=0), counts, each, strict=False):
+        starts = itertools.accumulate(counts, initial=0)
+        for equality, start, count, slopes in zip(self.equalities, starts, counts, each, strict=False):
             for key, slope in slopes:
-                rows = jnp.pad(slope, ((start, sum(counts) - start - count), (0, 0)))
+                rows = jnp.pad(_held(equality, robot, slope), ((start, sum(counts) - start - count), (0, 0)))
                 total[key] = total[key] + rows if key in total else rows
         return total
 
     def weights(self) -> jax.Array:
         cost = jnp.broadcast_to(self.cost, (len(self.equalities),))
         return jnp.concatenate([jnp.broadcast_to(c, e.num_rows) for c, e in zip(cost, self.equalities, strict=True)])
+
+
+def _held(equality: Equality, robot: Robot, rows: jax.Array) -> jax.Array:
+    """The rows of a constraint, zeros where it is switched off."""
+    active = robot.equality_active
+    return rows if active is None else jnp.where(active[equality.index] != 0, rows, 0)
 
 
 # What a constraint's rows look at, and the derivative (rows, 6) or (rows, nv) by it; something may come twice.
