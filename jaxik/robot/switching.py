@@ -67,7 +67,7 @@ def _check(topology: Topology, equality: Equality) -> None:
     if equality.kind == "joint":
         raise JaxikError(
             f"the joint coupling {equality.label!r} of {topology.name} is part of its coordinates and cannot be "
-            "switched: a task that holds it can, constraints={...: EqualityConstraintTask(robot.equalities(...), cost=0)}"
+            "switched; a constraint of the problem can: EqualityConstraintTask(robot.equalities(...), cost=0 or 1)"
         )
     if not topology.can_evaluate(equality):
         raise JaxikError(f"the equality constraint {equality.label!r} of {topology.name} cannot be evaluated")
