@@ -12,7 +12,7 @@ from jaxik.pictures.arm_meshes import arm_surfaces
 from jaxik.robot.loading.catalog import find_by_name
 
 # Their shapes are there to be seen: links that meet in a loop would always touch.
-MECHANISMS = ("delta", "five_bar", "four_bar", "hexapod", "stewart")
+MECHANISMS = (*("delta", "five_bar", "four_bar", "gough_arm", "gripper", "hexapod", "linkage_leg", "rover", "stewart"),)
 ROBOTS = tuple(name for name in jaxik.bundled_robots() if name not in MECHANISMS)
 SPHERE, CAPSULE, BOX = (int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind}")) for kind in ("SPHERE", "CAPSULE", "BOX"))
 

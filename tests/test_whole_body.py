@@ -50,6 +50,7 @@ class Whole(NamedTuple):
       com: offset of the centre of mass from home [m]; None where it does not matter.
       at: absolute positions [m].
       upright: frames with the axes of the world.
+      lifted: how much higher frames are than at home [m].
     """
 
     robot: str
@@ -57,6 +58,7 @@ class Whole(NamedTuple):
     com: tuple[float | None, ...] = (None, None, None)
     at: tuple[tuple[str, tuple[float, float, float]], ...] = ()
     upright: tuple[str, ...] = ()
+    lifted: tuple[tuple[str, float], ...] = ()
 
 
 def degrees(x: float, y: float, z: float) -> Rotation:
@@ -98,6 +100,24 @@ WHOLE = {
         {f"foot{k}": Goal(HERE, None) for k in range(6)} | {"center": Goal((0.03, 0.02, -0.03), degrees(4, -3, 6))},
     ),
     "stewart_pose": Whole("stewart", {"tcp": Goal((0.05, -0.04, 0.06), degrees(8, -6, 12))}),
+    # Both jaws close alike and stay parallel, though only one is asked for.
+    "gripper_close": Whole(
+        "gripper", {"left_pad": Goal((-0.028862, 0, 0.005816)), "right_pad": Goal((0.028862, 0, 0.005816))}
+    ),
+    "rover_settle": Whole(
+        "rover",
+        {},
+        lifted=(
+            ("left_front", 0.06),
+            ("left_middle", 0.0),
+            ("left_rear", -0.02),
+            ("right_front", -0.03),
+            ("right_middle", 0.04),
+            ("right_rear", 0.05),
+        ),
+    ),
+    "linkage_leg_step": Whole("linkage_leg", {"foot": Goal((0.08, 0.03, 0.06), None)}),
+    "gough_arm_reach": Whole("gough_arm", {"tcp": Goal((0.15, 0.1, -0.05), degrees(5, 10, 15))}),
     "quadruped_pose": Whole(
         "quadruped",
         {f"{foot}_foot": Goal(HERE, None) for foot in ("front_left", "front_right", "rear_left", "rear_right")}
@@ -152,6 +172,8 @@ def misses(name: str, q: np.ndarray) -> dict[str, float]:
         off[f"{each} place"] = np.linalg.norm(frame(model, end, each)[0] - place) / POSITION
     for each in whole.upright:
         off[f"{each} upright"] = frame(model, end, each)[1].magnitude() / ANGLE
+    for each, height in whole.lifted:
+        off[f"{each} height"] = abs((frame(model, end, each)[0] - frame(model, start, each)[0])[2] - height) / POSITION
     moved = end.subtree_com[0] - start.subtree_com[0]
     wanted = [(axis, x) for axis, x in enumerate(whole.com) if x is not None]
     off["com"] = np.linalg.norm([moved[axis] - x for axis, x in wanted]) / POSITION

@@ -46,6 +46,8 @@ class RobotModel:
         one in the first, and the axes there, a quaternion wxyz each.
       tendon_coefficients (nweight,): weights of the joint coordinates or distances that tendons add up.
       tendon_reference (ntendon,): length at qpos0, from which the polynomials of tendon equalities count.
+      equality_active (nequality,): 1 where an equality constraint holds, 0 where it is switched off, as
+        `Robot.with_active` sets it; None: all that are active in the topology hold.
       geometry: the shapes that distances are taken of; None where none were asked for.
       visual: what it looks like, for pictures; no leaf, and empty where it was not asked for.
     """
@@ -72,6 +74,7 @@ class RobotModel:
     equality_data: jax.Array = leaf(2)
     tendon_coefficients: jax.Array = leaf(1)
     tendon_reference: jax.Array = leaf(1)
+    equality_active: jax.Array | None = leaf(1, default=None)
     geometry: Geometry | None = leaf(default=None)
     visual: Visual = static(default=UNSEEN)
 

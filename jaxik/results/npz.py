@@ -223,6 +223,7 @@ def _solution_of(found: Archive) -> Solution:
         residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
         trace=trace,
         topology=topology,
+        chain_parts=(),
         residual_units=tuple((part, str(units.get(f"residuals/{part}", ""))) for part in sorted(residuals)),
     )
 

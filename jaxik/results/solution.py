@@ -3,12 +3,14 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.core.status import Outcome, Status
 from jaxik.kinematics.topology import Topology
 from jaxik.results import text
+from jaxik.results.chains import Chain, Chains, chains
 from jaxik.results.trace import Trace
 
 
@@ -33,8 +35,10 @@ class Solution(Outcome):
       clearance (*batch,): the least distance [m] of the pairs of a `CollisionLimit` at q, and nearest (*batch,) which
         pair that is, in the order of `limit.table(robot).names`; None without one. Neither has a derivative:
         differentiate `robot.clearance(solution.q, world)`.
+      chain_status (*batch, n): of `Status`, int32, of each of several `chains`; None where there is one.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
+      chain_parts: what hangs together, as `chains` has it; static.
     """
 
     q: jax.Array = leaf(1)
@@ -48,8 +52,20 @@ class Solution(Outcome):
     trace: Trace | None = leaf(1, default=None)
     clearance: jax.Array | None = leaf(0, default=None)
     nearest: jax.Array | None = leaf(0, default=None)
+    chain_status: jax.Array | None = leaf(1, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
+    chain_parts: tuple[Chain, ...] = static(default=(), kw_only=True)
+
+    @property
+    def chains(self) -> Chains:
+        """Goals, joints and closures that hang together, and how each chain ended: `chains.status` (*batch, n).
+
+        Tasks and closures are of one chain if they depend on a common joint, directly or through others; what is
+        switched off counts. A solution that was read from a file has none.
+        """
+        status = jnp.asarray(self.status)[..., None] if self.chain_status is None else self.chain_status
+        return chains(self.chain_parts, status, self.residuals)
 
     def __repr__(self) -> str:
         """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""

@@ -50,11 +50,18 @@ def with_closure(
     batch = jnp.broadcast_shapes(*(x.shape[:-1] for x in row))
     numbers = jnp.concatenate([jnp.broadcast_to(x, (*batch, x.shape[-1])) for x in row], axis=-1)
     closure = Equality(name, len(topology.equalities), "closure", True, frames, (), bodies, directions)
+    active = robot.equality_active
     return dataclasses.replace(
         robot,
         topology=changed(topology, equalities=(*topology.equalities, closure)),
         equality_data=with_row(robot.equality_data, numbers),
+        equality_active=None if active is None else _with_one(active),
     )
+
+
+def _with_one(active: jax.Array) -> jax.Array:
+    """One more that holds, after those of `equality_active`."""
+    return jnp.pad(active, [(0, 0)] * (active.ndim - 1) + [(0, 1)], constant_values=1)
 
 
 def _directions(kind: str | Sequence[str]) -> tuple[int, ...]:

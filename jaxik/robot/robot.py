@@ -30,6 +30,8 @@ from jaxik.kinematics.topology import subtree
 from jaxik.robot import batched
 from jaxik.robot.closure import with_closure
 from jaxik.robot.equality_lookup import select
+from jaxik.robot.pins import pinned
+from jaxik.robot.switching import candidate, with_active
 
 # Configurations from which on a program for one frame alone is worth its compilation: of 4,096 humanoids it takes a
 # tenth of the time.
@@ -64,7 +66,7 @@ class Robot(RobotModel):
         self,
         name: str,
         first: Frame | str,
-        second: Frame | str,
+        second: Frame | str | Sequence[Frame | str],
         kind: str | Sequence[str] = "weld",
         *,
         axis: Any = (0.0, 0.0, 1.0),
@@ -77,7 +79,9 @@ class Robot(RobotModel):
 
         Args:
           name: of the closure.
-          first, second: bodies, sites or geoms of two bodies that move against each other; one may be the world's.
+          first, second: bodies, sites or geoms of two bodies that move against each other; one may be the world's. A
+            list as the second has candidates, of which the first one is held until `with_active` picks another; each is
+            a closure of its own, `name/frame`.
           kind: what is held: "spherical" (a point, 3 rows), "universal" (4), "hinge" (a point and an axis, 5),
             "cylinder" (an axis, 4), "slide" (an axis and the turn about it, 5), "weld" (6); or any of "x", "y", "z",
             "rx", "ry", "rz", in axes of the second frame.
@@ -92,9 +96,50 @@ class Robot(RobotModel):
           UnknownNameError: if there is no such frame.
           JaxikError: for a name that is taken, an unknown kind, an axis of no length, frames of one rigid body.
         """
+        if isinstance(second, list | tuple):
+            robot = self
+            for frame in map(self.frame, second):
+                robot = robot.with_closure(candidate(name, frame.name), first, frame, kind, axis=axis, q=q)
+            return robot.with_active({name: 0})
         frames = self.frame(first), self.frame(second)
         poses = None if q is None else [self.frame_pose(q, frame) for frame in frames]
         return with_closure(self, name, frames, kind, axis, poses)
+
+    def with_active(self, active: Mapping[str, Any]) -> Robot:
+        """A robot some of whose closures, connects, welds or tendon equalities are switched on or off.
+
+        The rows of what is off stay in the program, as zeros: switching never recompiles, and may differ between the
+        elements of a batch. Solutions, steps and derivatives are those of the robot without the closure.
+
+        Args:
+          active: name to True or False, (*batch) of bool; of a closure with candidates to the index of the one that is
+            held, (*batch) of int, or -1 for none. What is not named stays as it is.
+
+        Raises:
+          UnknownNameError: if there is no such equality constraint.
+          JaxikError: for a joint coupling, which is part of the coordinates, and values that are neither.
+        """
+        return with_active(self, active)
+
+    def pinned(
+        self, q: Any, frames: Sequence[Frame | str], active: Any = True, *, kind: str | Sequence[str] = "spherical"
+    ) -> Robot:
+        """A robot whose frames, such as feet, stay where a configuration has them, each where and as long as asked.
+
+        With a free base this moves the root to another foot: pinned feet carry the robot, the others swing. Each frame
+        gets a closure to the world of its own name, so that every problem of the robot keeps it as a constraint.
+
+        Args:
+          q: the configuration (*batch, nq) at which they stand; traced.
+          frames: those that may be pinned; static.
+          active: which of them are, (*batch, n) of bool, or one for all; traced.
+          kind: what is held, as of `with_closure`: "spherical" the point, "weld" the whole pose.
+
+        Raises:
+          UnknownNameError: if there is no such frame.
+          JaxikError: for a mask of another length, a name that is taken, and what does not move against the world.
+        """
+        return pinned(self, self._configuration(q), [self.frame(frame) for frame in frames], active, kind)
 
     def with_rest(self, q: Any) -> Robot:
         """The robot with another `q_home` (*batch, nq): where `solve` starts, and postures and pictures are by default.

@@ -35,7 +35,8 @@ class EqualityConstraintTask(Task):
       shift [m] and the rotation [rad]. Three rotations are the rotation vector. Two are the tilt of the third axis,
       sin(angle) large; one is the cosine between two axes that are perpendicular where it is zero.
 
-    What they hold is in the robot's `equality_data`, so that there is no `from_configuration`.
+    What they hold is in the robot's `equality_data`, so that there is no `from_configuration`. The rows of a constraint
+    that `robot.with_active` has switched off are zero.
 
     Args:
       equalities: constraints from `robot.equalities(...)`; static.
@@ -81,13 +82,14 @@ class EqualityConstraintTask(Task):
         return tuple(dof for part in self._parts() for dof in part.reads_dofs(robot))
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return self._in_order([part.residual(robot, kin) for part in self._parts()])
+        return self._in_order(robot, [part.residual(robot, kin) for part in self._parts()])
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return self._in_order([part.jacobian(robot, kin) for part in self._parts()])
+        return self._in_order(robot, [part.jacobian(robot, kin) for part in self._parts()])
 
     def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
-        rows, total, start = static_gather(multipliers, self._order()), jnp.zeros((kin.nv, kin.nv), kin.q.dtype), 0
+        rows = static_gather(self._held(robot, multipliers), self._order())
+        total, start = jnp.zeros((kin.nv, kin.nv), kin.q.dtype), 0
         for part in self._parts():
             end = start + sum(e.num_rows for e in part.equalities)
             total, start = total + part.second_derivative(robot, kin, rows[start:end]), end
@@ -104,10 +106,17 @@ class EqualityConstraintTask(Task):
         rows = {e: range(*span) for e, span in zip(self.equalities, itertools.pairwise(ends), strict=True)}
         return [row for part in self._parts() for e in part.equalities for row in rows[e]]
 
-    def _in_order(self, rows: list[jax.Array]) -> jax.Array:
+    def _in_order(self, robot: Robot, rows: list[jax.Array]) -> jax.Array:
         """The rows (m, ...) of the parts in the order of the constraints."""
         order = self._order()
-        return static_gather(jnp.concatenate(rows), [order.index(row) for row in range(len(order))])
+        return self._held(robot, static_gather(jnp.concatenate(rows), [order.index(row) for row in range(len(order))]))
+
+    def _held(self, robot: Robot, rows: jax.Array) -> jax.Array:
+        """Rows (m, ...), zeros of constraints that are switched off."""
+        if robot.equality_active is None:
+            return rows
+        active = static_gather(robot.equality_active, [e.index for e in self.equalities for _ in range(e.num_rows)])
+        return jnp.where(active.reshape(-1, *(1,) * (rows.ndim - 1)) != 0, rows, 0)
 
     def weights(self) -> jax.Array:
         cost = jnp.broadcast_to(self.cost, (len(self.equalities),))

@@ -59,6 +59,7 @@ class Mechanism:
         self._rest: dict[str, float] = {}
         self._frames: dict[str, str] = {}
         self._closures: list[_Closure] = []
+        self._couplings: set[str] = set()
 
     def link(
         self,
@@ -137,10 +138,27 @@ class Mechanism:
         for frame in (first, second):
             if frame not in self._frames and frame not in self._bodies:
                 raise unknown_name("frame or link", frame, (*self._frames, *self._bodies))
-        if name in {closure.name for closure in self._closures}:
-            raise JaxikError(f"{self.name} has a closure {name!r} already: choose another name")
+        if name in self._couplings or name in {closure.name for closure in self._closures}:
+            raise JaxikError(f"{self.name} has a closure or coupling {name!r} already: choose another name")
         kind = kind if isinstance(kind, str) else tuple(kind)
         self._closures.append(_Closure(name, first, second, kind, tuple(_numbers("axis", axis, 3))))
+
+    def coupling(self, name: str, follower: str, leader: str, ratio: float = 1.0) -> None:
+        """Let a joint follow another, as through gears or a differential: follower = ratio * leader [rad, m].
+
+        Raises:
+          UnknownNameError: for an unknown joint.
+          JaxikError: for a name that is taken, and a ratio that is no number.
+        """
+        known = [joint.name for joint in self._spec.joints]
+        for joint in (follower, leader):
+            if joint not in known:
+                raise unknown_name("joint", joint, known)
+        if name in self._couplings or name in {closure.name for closure in self._closures}:
+            raise JaxikError(f"{self.name} has a closure or coupling {name!r} already: choose another name")
+        equality = self._spec.add_equality(name=name, name1=follower, name2=leader, type=mujoco.mjtEq.mjEQ_JOINT)
+        equality.data[1] = _numbers("ratio", [ratio], 1)[0]
+        self._couplings.add(name)
 
     def build(self) -> Robot:
         """The robot, with a closure for each that was added; `q_home` is the rest pose, which need not meet them.

@@ -51,7 +51,10 @@ LEAVES = {
     "equality_data": Leaf("MuJoCo's eq_data", ("equalities", EQUALITY_NUMBERS)),
     "tendon_coefficients": Leaf("1", ("weights",)),
     "tendon_reference": Leaf("rad or m", ("tendons",)),
+    "equality_active": Leaf("1", ("equalities",)),
 }
+# Of robots whose equality constraints were switched.
+OPTIONAL = ("equality_active",)
 
 
 # Of the shapes, in files of robots that have some.
@@ -67,7 +70,7 @@ _SHAPES = "geometry"
 def robot_arrays(robot: Robot) -> dict[str, Any]:
     """Every leaf by its name, with its batch axes, and the names of what stands in them."""
     bodies = np.array(robot.topology.body_names, str)
-    leaves = {name: getattr(robot, name) for name in LEAVES}
+    leaves = {name: getattr(robot, name) for name in LEAVES if getattr(robot, name) is not None}
     if robot.geometry is not None:
         leaves |= {name: getattr(robot.geometry, name.removeprefix("shape_")) for name in SHAPE_LEAVES}
         leaves[_SHAPES] = json.dumps({name: getattr(robot.geometry, name) for name in _static_fields()})
@@ -139,6 +142,7 @@ def robot_of(archive: Archive) -> Robot:
     leaves = {
         name: archive.numbers(name, tuple(n if isinstance(n, int) else sizes[n] for n in kind.axes))
         for name, kind in LEAVES.items()
+        if name in archive.arrays or name not in OPTIONAL
     }
     if rounded(archive, "limits rounded inward", *leaves.values()):
         leaves["limit_lower"], leaves["limit_upper"] = inward32(leaves["limit_lower"], leaves["limit_upper"])

@@ -13,6 +13,7 @@ from jaxik.limits.combine import looking_at_distances, merged_distances
 from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
+from jaxik.solvers.nonlinear.chains import chain_status, chains_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
 from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.phases import Context, Result
@@ -66,6 +67,10 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     nearest = _nearest(problem, result.q[: problem.robot.nq])
     if nearest:
         status = jnp.where(jnp.isnan(nearest["clearance"]), Status.NONFINITE, status)
+    chains = chains_of(prepared)
+    of_chains = chain_status(prepared, chains, residuals, result.stationary) if len(chains) > 1 else None
+    if of_chains is not None:
+        of_chains = jnp.where(status == Status.NONFINITE, status.astype(jnp.int32), of_chains)
     residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
     q = result.q[: problem.robot.nq]
     # A joint limit that is NaN is nowhere to move a start to.
@@ -81,6 +86,8 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         **nearest,
+        chain_status=of_chains,
+        chain_parts=chains,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )

@@ -213,7 +213,8 @@ def _lower(level: int, constrained: bool) -> Phase:
     def active(result: Result) -> jax.Array:
         if level > 1:
             return result.stationary | result.solved
-        return result.met & ~result.solved if constrained else result.met | result.stationary
+        # Constraints that cannot be met are kept as near as they get: tasks that they do not touch are still solved.
+        return (result.met | result.stationary) & ~result.solved
 
     def init(context: Context, result: Result, _: jax.Array) -> nullspace_newton.State:
         return nullspace_newton.start(context.prepared, result.q, result.errors, result.iterations, result.spent, level)

@@ -1,0 +1,52 @@
+"""Independent chains of a solution: which goals, joints and closures hang together, and how each chain ended."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Part(NamedTuple):
+    """Rows of a task's residual, from the first to behind the last; None: all of them."""
+
+    task: str
+    rows: tuple[int, int] | None
+
+
+class Chain(NamedTuple):
+    """What hangs together: names of goals, joints and closures, and its parts of the residuals."""
+
+    goals: tuple[str, ...]
+    joints: tuple[str, ...]
+    closures: tuple[str, ...]
+    parts: tuple[Part, ...]
+
+
+class Chains(NamedTuple):
+    """Chains of which none shares a moving joint with another, by their first joint.
+
+    Attributes:
+      status (*batch, n): of `Status`, int32. An unreachable goal, or a closure that cannot close, is that of its chain.
+      residual (*batch, n): Euclidean norm over all rows of its goals and closures [m and rad together].
+      goals, joints, closures: for each chain, their names. A posture is a goal of every chain that has joints of it.
+    """
+
+    status: jax.Array
+    residual: jax.Array
+    goals: tuple[tuple[str, ...], ...]
+    joints: tuple[tuple[str, ...], ...]
+    closures: tuple[tuple[str, ...], ...]
+
+
+def chains(parts: tuple[Chain, ...], status: jax.Array, residuals: dict[str, Any]) -> Chains:
+    """The chains of a solution, from their statuses (*batch, n) and the residuals of its tasks."""
+    batch = status.shape[:-1]
+
+    def square(part: Part) -> jax.Array:
+        leaves = jax.tree.leaves(residuals[part.task])
+        rows = leaves if part.rows is None else [leaves[0][..., slice(*part.rows)]]
+        return sum((jnp.sum(x * x, axis=tuple(range(len(batch), x.ndim))) for x in rows), jnp.zeros(batch))
+
+    norms = [jnp.sqrt(sum(map(square, chain.parts), jnp.zeros(batch))) for chain in parts]
+    names = ([getattr(chain, field) for chain in parts] for field in ("goals", "joints", "closures"))
+    return Chains(status, jnp.stack(norms, axis=-1), *map(tuple, names))

@@ -1,0 +1,93 @@
+"""Independent chains of a problem: found by what they share, and each with a status of its own."""
+
+import dataclasses
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+
+import jaxik
+from jaxik.results.chains import Chain
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.chains import chains_of
+from jaxik.solvers.nonlinear.formulation import formulation
+from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
+
+
+@cache
+def pair() -> Robot:
+    """Two planar arms of three links of 1 m, each with its tip on a line along x."""
+    made = jaxik.Mechanism("pair")
+    for side, y in (("left", 0.0), ("right", 9.0)):
+        made.link(f"{side}0", position=(0, y, 0), joints="EZ", rest=0.3)
+        made.link(f"{side}1", f"{side}0", position=(1, 0, 0), joints="EZ", rest=0.5)
+        made.link(f"{side}2", f"{side}1", position=(1, 0, 0), joints="EZ", rest=-0.4)
+        made.frame(f"{side}_tip", f"{side}2", position=(1, 0, 0))
+        made.frame(f"{side}_line", "world", position=(0, y, 0))
+        made.closure(f"{side}_rail", f"{side}_tip", f"{side}_line", ("y",))
+    return made.build()
+
+
+@cache
+def solved() -> jaxik.Solution:
+    """Of the right arm: all well, its goal out of reach, and its line out of reach."""
+    robot = pair()
+    sites = jnp.tile(robot.site_position, (3, 1, 1)).at[2, robot.frame("right_line").index, 1].set(20.0)
+    along = jnp.array([1.0, 0, 0, 0, 0, 0])
+    aims = {"left": jnp.array([2.2, 0, 0]), "right": jnp.array([[2.2, 9, 0], [7.0, 9, 0], [2.2, 9, 0]])}
+    tasks = {
+        side: jaxik.FrameTask(
+            robot.frame(f"{side}_tip"), aim, orientation_cost=None, mask=along, axes="world", position_tolerance=1e-6
+        )
+        for side, aim in aims.items()
+    }
+    return jaxik.solve(jaxik.Problem(dataclasses.replace(robot, site_position=sites), tasks))
+
+
+def test_a_bad_chain_is_named_and_spoils_no_other() -> None:
+    found = solved()
+    converged, stalled, infeasible = jaxik.Status.CONVERGED, jaxik.Status.STALLED, jaxik.Status.INFEASIBLE
+    assert found.status.tolist() == [converged, stalled, infeasible]
+    chains = found.chains
+    assert chains.goals == (("left",), ("right",))
+    assert chains.closures == (("left_rail",), ("right_rail",))
+    assert chains.joints == (("left0", "left1", "left2"), ("right0", "right1", "right2"))
+    np.testing.assert_array_equal(chains.status, [[0, 0], [0, stalled], [0, infeasible]])
+    assert np.all(np.asarray(chains.residual)[:, 0] < 1e-6)
+    assert np.all(np.abs(np.asarray(found.residuals["model"])[1]) < 1e-9)  # an unreachable goal bends no closure
+
+
+def reached(robot: Robot, frame: str) -> jaxik.FrameTask:
+    return jaxik.FrameTask(robot.frame(frame), jnp.zeros(3), orientation_cost=None)
+
+
+def named(robot: Robot, tasks: dict[str, jaxik.Task], **options: jax.Array) -> list[tuple[str, ...]]:
+    """Goals of each chain."""
+    problem = with_hard_constraints(jaxik.Problem(robot, tasks, **options), 1e-9)
+    found: list[Chain] = []
+    jax.eval_shape(lambda: found.extend(chains_of(formulation(problem))))  # nothing is evaluated
+    return [chain.goals for chain in found]
+
+
+def test_what_shares_a_joint_is_one_chain() -> None:
+    hand = jaxik.load_robot("hand")
+    tips = {name: reached(hand, f"{name}_tip") for name in ("index", "thumb")}
+    assert sorted(named(hand, tips)) == [("index",), ("thumb",)]
+    # A preference joins nothing; it is one of each chain.
+    rest = jaxik.PostureTask(hand.q_home, priority=1)
+    assert sorted(named(hand, {**tips, "rest": rest})) == [("index", "rest"), ("rest", "thumb")]
+    both = jaxik.RelativeFrameTask(hand.frame("index_tip"), hand.frame("thumb_tip"), jaxlie.SE3.identity())
+    assert named(hand, {**tips, "pinch": both}) == [("index", "pinch", "thumb")]
+    arms = jaxik.load_robot("dual_arm")
+    assert named(arms, {side: reached(arms, f"{side}_tcp") for side in ("left", "right")}) == [("left", "right")]
+
+
+def test_chains_come_by_their_first_joint_and_closures_join_them() -> None:
+    robot = pair()
+    tasks = {"a": reached(robot, "right_tip"), "b": reached(robot, "left_tip")}
+    assert named(robot, tasks) == [("b",), ("a",)]
+    joined = robot.with_closure("rod", "left_tip", "right_tip", "spherical")
+    assert named(joined, tasks) == [("a", "b")]
+    assert named(robot, {"rest": jaxik.PostureTask(robot.q_home, tolerance=1e-3)}) == [("rest",), ("rest",)]
