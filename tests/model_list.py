@@ -43,6 +43,7 @@ MJLAB = Wheel("mjlab", "1.6.0", "03d003854e2f44c48330c6dcf4c2253ff7641bb56974784
 HIL = Wheel("gym-hil", "0.1.14", "9a2799d47a4561e0b0bb8d37fb3d84934657240be328d13991ea06758726533d")
 UPKIE = Wheel("upkie-description", "2.2.0", "e78efacceac713e1c285df79795096b12f2eca28a70f3b2e24f0c5f6aabc8e3f")
 GYMNASIUM = Wheel("gymnasium", "1.4.0", "1cb947c59e7c72d8eabb2c2274c00cd20948e69f8452a9ef4092223be24fdf0e")
+REACHY = Wheel("reachy-mini", "1.13.0", "11776b3b1283e0f8b0c9f5c79301f4be33d0b21ce5756e1253d57d4afabdb8a3")
 PLAYGROUND = Wheel("playground", "0.2.0", "c0f2df426186bd681d8f536cead80d43460ea6431db09ced32251910d4eef850")
 
 _MJX = "mjx/test_data"
@@ -147,6 +148,13 @@ _ENTRIES = (
         f"{_OGB}/robotiq_2f85/2f85.xml",
         {"hinge": 8},
         "closed loops: two connects, one joint coupling",
+    ),
+    RobotModel(
+        "reachy_mini",
+        REACHY,
+        "reachy_mini/descriptions/reachy_mini/mjcf/reachy_mini.xml",
+        {"hinge": 9, "ball": 7},
+        "a Stewart platform as a head: five connects; 24 MB",
     ),
     RobotModel(
         "aloha",

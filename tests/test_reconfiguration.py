@@ -61,7 +61,7 @@ def solved(index: jax.Array, q: jax.Array) -> tuple[jaxik.Solution, jax.Array]:
 @cache
 def switched() -> tuple[jax.Array, jaxik.Solution, jax.Array]:
     """Held near, held far, and not held; each where it would go on its own."""
-    q = open_chain().q_home + jnp.array([[0.4, 0.1, -0.2]]) * jnp.ones((3, 1))
+    q = reattachable().q_home + jnp.array([[0.4, 0.1, -0.2]]) * jnp.ones((3, 1))
     return q, *solved(jnp.array([0, 1, -1]), q)
 
 
@@ -93,6 +93,23 @@ def test_switched_closures_are_as_if_the_robot_was_built_so() -> None:
     h = jnp.array([1e-6, 0, 0])
     ahead, back = (solved(jnp.array([0, 1, -1]), q + way)[0].q for way in (h, -h))
     np.testing.assert_allclose(slope, (ahead - back) / 2e-6, atol=1e-7)
+
+
+def test_a_step_keeps_what_is_held_and_nothing_else() -> None:
+    _, found, _ = switched()
+    robot = reattachable().with_active({"loop": jnp.array([0, 1, -1])})
+    wanted = found.q + jnp.array([1e-4, 0, 0])
+    stepped = jaxik.step(asked(robot, wanted), found.q, 1.0)
+    assert np.all(stepped.converged)
+    task = jaxik.EqualityConstraintTask(robot.equalities())
+    rows = jax.vmap(lambda index, q: _rows(task, reattachable().with_active({"loop": index}), q))
+    assert np.abs(rows(jnp.array([0, 1, -1]), stepped.q)).max() < 1e-7  # of second order
+    np.testing.assert_allclose(stepped.q[2], wanted[2], atol=1e-9)
+    assert np.abs(np.asarray(stepped.q)[:2] - np.asarray(wanted)[:2]).max() > 1e-5
+
+
+def _rows(task: jaxik.EqualityConstraintTask, robot: Robot, q: jax.Array) -> jax.Array:
+    return task.residual(robot, robot.kinematics(q, task.frames))
 
 
 def test_switching_compiles_once() -> None:
@@ -179,3 +196,25 @@ def test_a_constraint_that_the_model_starts_without_can_be_switched_on(tmp_path:
     np.testing.assert_array_equal(off.equality_active, [1, 0, 1])
     jaxik.save(tmp_path / "off.npz", off)
     np.testing.assert_array_equal(jaxik.load_robot(tmp_path / "off.npz").equality_active, [1, 0, 1])
+
+
+def test_a_goal_is_off_where_its_cost_or_its_mask_is_zero() -> None:
+    """One goal a link: what only a goal that is off asks for stays where it was."""
+    robot = open_chain()
+    pin, end = (jnp.array(place) for place in ([0.2, 0.3, 0.0], [0.3, 0.2, 0.0]))
+    on = jnp.array([[True, True], [False, True], [True, False], [False, False]])
+    tasks = {
+        "pin": jaxik.FrameTask(
+            robot.frame("pin"), pin, position_cost=jnp.where(on[:, :1], 1.0, 0.0), orientation_cost=None
+        ),
+        "end": jaxik.FrameTask(robot.frame("near"), end, mask=on[:, 1:] * jnp.ones(6), orientation_cost=None),
+    }
+    found = jaxik.solve(jaxik.Problem(robot, tasks))
+    assert np.all(found.status == jaxik.Status.CONVERGED)
+    assert np.all(found.chains.status == jaxik.Status.CONVERGED)
+    assert found.chains.goals == (("pin",), ("end",))
+    off = np.linalg.norm(np.stack([found.residuals[name]["position"] for name in ("pin", "end")], axis=1), axis=-1)
+    np.testing.assert_array_equal(off < 1e-9, on)
+    stays = np.asarray(found.q == robot.q_home)
+    np.testing.assert_array_equal(stays[:, 2], ~on[:, 1])
+    np.testing.assert_array_equal(stays[:, :2].all(axis=1), ~on[:, 0])
