@@ -30,10 +30,17 @@ def _verify(dataset: Dataset, arguments: argparse.Namespace) -> int:
     if report.ok and dataset.complete:
         write_card(dataset, report)
     if arguments.json:
-        errors = {part: {"median": float(np.median(x)), "max": float(x.max())} for part, x in report.errors.items()}
+        errors = {
+            part: {"median": float(np.median(x)), "max": float(x.max())} for part, x in report.errors.items() if x.size
+        }
         facts: dict[str, Any] = {"ok": report.ok, "missing": list(report.missing), "judged": report.judged}
         facts |= {"damaged": {str(shard): what for shard, what in report.damaged.items()}, "errors": errors}
-        print(json.dumps(facts | {"outside_limits": report.outside, "wrongly_converged": report.wrong}))
+        print(
+            json.dumps(
+                facts
+                | {"outside_limits": report.outside, "wrongly_converged": report.wrong, "too_fast": report.too_fast}
+            )
+        )
     else:
         print(report)
         if arguments.repair and report.damaged:

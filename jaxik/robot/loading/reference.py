@@ -70,6 +70,13 @@ class Judge:
             pose[4:] = origin[index]
         return found
 
+    def velocities(self, q: np.ndarray, following: np.ndarray, dt: float) -> np.ndarray:
+        """Velocities (n, nv) that lead from configurations (n, nq) to following ones in dt [rad/s, m/s]."""
+        found = np.empty((len(q), self._model.nv))
+        for before, after, velocity in zip(q, following, found, strict=True):
+            mujoco.mj_differentiatePos(self._model, velocity, dt, before, after)
+        return found
+
     def outside(self, q: np.ndarray) -> np.ndarray:
         """Which of the configurations (n, nq) have a joint outside its limits."""
         return np.array([bool(joints_outside(self._model, row)) for row in q])
