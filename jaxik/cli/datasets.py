@@ -17,8 +17,10 @@ def run_dataset(arguments: argparse.Namespace) -> int:
     dataset = Dataset(arguments.store)
     if arguments.action == "export":
         if arguments.file is None:
-            raise JaxikError("dataset export STORE FILE: name the file to write, ending in .npz or .parquet")
-        export(dataset, arguments.file)
+            raise JaxikError(
+                "dataset export STORE FILE: name the file to write, ending in .npz or .parquet, or a folder"
+            )
+        export(dataset, arguments.file, arguments.format)
         return 0
     if arguments.file is not None:
         raise JaxikError(f"one argument too many: {str(arguments.file)!r} (see jaxik dataset --help)")
