@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxik.datasets.generate import generate
     from jaxik.datasets.grid import Grid
     from jaxik.datasets.plan import Plan
+    from jaxik.datasets.trajectories import Trajectories
     from jaxik.kinematics.frames import Frame
     from jaxik.kinematics.motion import Motion
     from jaxik.limits.acceleration import AccelerationLimit
@@ -143,6 +144,7 @@ __all__ = [
     "Track",
     "TrackOptions",
     "TrackState",
+    "Trajectories",
     "UnknownNameError",
     "VelocityLimit",
     "VelocityTask",
@@ -187,6 +189,7 @@ _NAMES = {  # by module
     "jaxik.datasets.generate": "generate",
     "jaxik.datasets.grid": "Grid",
     "jaxik.datasets.plan": "Plan",
+    "jaxik.datasets.trajectories": "Trajectories",
     "jaxik.kinematics.frames": "Frame",
     "jaxik.kinematics.motion": "Motion",
     "jaxik.limits.acceleration": "AccelerationLimit",

@@ -155,7 +155,8 @@ def _dataset(commands: Any) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("action", metavar="info|verify|export", choices=("info", "verify", "export"), help="what to do")
     add("store", metavar="STORE", type=Path, help="folder that jaxik generate wrote")
-    add("file", metavar="FILE", type=Path, nargs="?", help="of export: .npz or .parquet")
+    add("file", metavar="FILE", type=Path, nargs="?", help="of export: .npz or .parquet, or a folder")
+    add("--format", choices=("npz", "parquet", "lerobot"), help="export: lerobot: motions as episodes, into a folder")
     add("--rows", metavar="N", type=_positive, default=10_000, help="verify: rows to judge (default: %(default)s)")
     add("--full", action="store_true", help="verify: judge all rows")
     add("--repair", action="store_true", help="verify: forget damaged shards, for generate --resume to make again")

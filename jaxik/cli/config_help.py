@@ -108,6 +108,18 @@ a configuration has the sections of jaxik solve, and dataset; a row draws what i
     # grid: {center: [0, 0, 0.4], size: [2, 2, 1.6], resolution: 0.1, directions: 16}   # [m]: targets at the centres of
                                   # voxels instead of sampled ones: a map of what can be reached
 
+a row is a motion where the configuration has the section track, as jaxik track has it, with one random path:
+
+  limits: {velocity: true, acceleration: 10}
+  start: sample                   # random for each row, the default; or a configuration, as above
+  track:
+    dt: 0.01                      # duration of a step [s]
+    duration: 4                   # of all [s]
+    path: {shape: waypoints, waypoints: 3, speed: [0.1, 0.4]}   # through random configurations, evenly in time; speed
+                                  # between two of them: the share of its limit that the fastest joint has, from, to
+    #     {shape: circle, size: [0.05, 0.15], laps: [1, 2]}     # or line, lemniscate: in a random plane, from the start
+  dataset: {count: 10000, shard: 1024, keep: all}               # converged: within the tolerances at all steps
+
 row i follows from the configuration, the seed and i alone: runs that were interrupted go on with --resume, and N runs
 with --part 1/N to N/N, on as many machines, make the same bytes as one.
 """

@@ -17,8 +17,10 @@ def run_dataset(arguments: argparse.Namespace) -> int:
     dataset = Dataset(arguments.store)
     if arguments.action == "export":
         if arguments.file is None:
-            raise JaxikError("dataset export STORE FILE: name the file to write, ending in .npz or .parquet")
-        export(dataset, arguments.file)
+            raise JaxikError(
+                "dataset export STORE FILE: name the file to write, ending in .npz or .parquet, or a folder"
+            )
+        export(dataset, arguments.file, arguments.format)
         return 0
     if arguments.file is not None:
         raise JaxikError(f"one argument too many: {str(arguments.file)!r} (see jaxik dataset --help)")
@@ -30,10 +32,17 @@ def _verify(dataset: Dataset, arguments: argparse.Namespace) -> int:
     if report.ok and dataset.complete:
         write_card(dataset, report)
     if arguments.json:
-        errors = {part: {"median": float(np.median(x)), "max": float(x.max())} for part, x in report.errors.items()}
+        errors = {
+            part: {"median": float(np.median(x)), "max": float(x.max())} for part, x in report.errors.items() if x.size
+        }
         facts: dict[str, Any] = {"ok": report.ok, "missing": list(report.missing), "judged": report.judged}
         facts |= {"damaged": {str(shard): what for shard, what in report.damaged.items()}, "errors": errors}
-        print(json.dumps(facts | {"outside_limits": report.outside, "wrongly_converged": report.wrong}))
+        print(
+            json.dumps(
+                facts
+                | {"outside_limits": report.outside, "wrongly_converged": report.wrong, "too_fast": report.too_fast}
+            )
+        )
     else:
         print(report)
         if arguments.repair and report.damaged:

@@ -1,8 +1,8 @@
 """Read the paths of `jaxik track`: named shapes and waypoints, as targets over time."""
 
-from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
@@ -12,14 +12,9 @@ from jaxik.cli.section import Section, preview, read_numbers
 from jaxik.cli.tasks import TYPES
 from jaxik.robot.robot import Robot
 from jaxik.solvers.tracking.interpolate import interpolate
+from jaxik.solvers.tracking.shapes import SHAPES, eased
 from jaxik.tasks.base import Task
 
-# Shapes by name: the phase, 2 pi a lap, to where the path is in its plane, in sizes, from where it starts.
-SHAPES: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
-    "line": lambda phase: ((1 - np.cos(phase)) / 2, np.zeros_like(phase)),
-    "circle": lambda phase: (np.cos(phase) - 1, np.sin(phase)),
-    "lemniscate": lambda phase: (np.sin(phase), np.sin(phase) * np.cos(phase)),
-}
 LAPS = {"line": 0.5, "circle": 1.0, "lemniscate": 1.0}
 
 
@@ -51,8 +46,8 @@ def _shaped(path: Section, task: Any, kind: Any, times: np.ndarray, source: Sour
         path.place.fail("of a posture goes through waypoints: {waypoints: [...], times: [...]}")
     shape = path.choice("shape", tuple(SHAPES))
     path.allow("shape", "laps", "ramp", *(("to",) if shape == "line" else ("radius", "normal", "toward")))
-    phase = 2 * np.pi * _laps(path, shape) * _eased(times, _ramp(path, times[-1]))
-    along, across = SHAPES[shape](phase)
+    phase = 2 * np.pi * _laps(path, shape) * eased(jnp.asarray(times), _ramp(path, times[-1]))
+    along, across = map(np.asarray, SHAPES[shape](phase))
     if shape == "line":
         shift = along[:, None] * fields.vector(path, "to", source) * source.units.length
     else:
@@ -77,13 +72,6 @@ def _ramp(path: Section, duration: float) -> float:
     if not 0 < 2 * ramp <= duration:
         path.at("ramp").fail(f"is a time above 0 and up to half of the duration of {duration:g} s, not {ramp:g}")
     return ramp
-
-
-def _eased(times: np.ndarray, ramp: float) -> np.ndarray:
-    """Shares of the way at some times: from rest to a constant speed, and to rest again, at a constant acceleration."""
-    duration = times[-1]
-    left, late = np.maximum(ramp - times, 0), np.maximum(times - (duration - ramp), 0)
-    return (times - ramp / 2 + (left**2 - late**2) / (2 * ramp)) / (duration - ramp)
 
 
 def _plane(path: Section, source: Source) -> tuple[np.ndarray, np.ndarray]:

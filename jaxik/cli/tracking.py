@@ -102,7 +102,7 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
     limits = read_limits(root, source, of_motion=True)
     section = root.section("track")
     section.allow("dt", "duration", "paths", "damping", "feed_forward")
-    dt, num_steps = _steps(section)
+    dt, num_steps = read_steps(section)
     times = dt * np.arange(1, num_steps + 1)
     paths = section.section("paths") if "paths" in section else Section({}, section.at("paths"))
     numbers: dict[str, Any] = {key: section.number(key) for key in ("damping", "feed_forward") if key in section}
@@ -119,7 +119,8 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
     )
 
 
-def _steps(section: Section) -> tuple[float, int]:
+def read_steps(section: Section) -> tuple[float, int]:
+    """The duration of a step [s], and how many there are."""
     dt = section.number("dt") if "dt" in section else 0.01
     duration = section.number("duration")
     if not dt > 0:

@@ -22,7 +22,9 @@ def write_card(dataset: Any, report: Report | None = None) -> None:
         f"and i. Solved on {'; '.join(dataset.devices)}."
         + (" **Devices are mixed: rows are equal within rounding only.**" if len(dataset.devices) > 1 else ""),
         f"Digest of all numbers: `{dataset.digest}`",
-        "## Status\n\n| status | rows | share |\n|---|---|---|\n" + "\n".join(_statuses(dataset)),
+        f"## Status\n\n| status | {'steps' if plan.get('trajectories') else 'rows'} | share |\n|---|---|---|\n"
+        + "\n".join(_statuses(dataset)),
+        *([_motions(dataset)] if plan.get("trajectories") else []),
         "## Arrays\n\n| array | shape | type | unit | |\n|---|---|---|---|---|\n"
         + "\n".join(
             f"| `{name}` | {dataset[name].shape} | {dataset[name].dtype} | {dataset[name].attrs['unit']} | "
@@ -48,6 +50,16 @@ def _statuses(dataset: Any) -> list[str]:
     counts = dataset.status_counts
     total = sum(counts.values())
     return [f"| {name} | {count:,} | {100 * count / total:.4g} % |" for name, count in counts.items()]
+
+
+def _motions(dataset: Any) -> str:
+    """How long motions are, and how many do what they should."""
+    motion, good = dataset.plan["trajectories"], int(dataset["success"][:].sum())
+    return (
+        f"## Motions\n\n{motion['num_steps']} steps of {motion['dt']:g} s each, from rest at `q0`; `q[i, k]` is where "
+        f"motion i is after step k, at `time[i, k]`, and targets are those of that time. {good:,} of {len(dataset):,} "
+        "have `success`: all their steps are CONVERGED, and within the tolerances of the tasks."
+    )
 
 
 def _reach(dataset: Any) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.status import Status
 from jaxik.datasets.grid import Grid
-from jaxik.datasets.plan import CHUNK
 from jaxik.datasets.store import Store
 
 # Blocks that are read at once: one by one, 4,096 rows each, Zarr reads 228,000 rows a second.
@@ -64,6 +63,11 @@ class Dataset:
                 raise unknown_name("array", key, self.names)
             return self._store.group[key]
         return {name: np.asarray(self._store.group[name][key]) for name in self.names}
+
+    @property
+    def chunk(self) -> int:
+        """Rows that Zarr reads at once."""
+        return self[self.names[0]].chunks[0]
 
     @property
     def complete(self) -> bool:
@@ -122,16 +126,17 @@ class Dataset:
             raise JaxikError(f"{self.path}: {len(missing)} of {self._store.shards} shards are missing")
 
     def blocks(
-        self, rows: int = CHUNK, names: tuple[str, ...] | None = None, seed: int | None = None
+        self, rows: int | None = None, names: tuple[str, ...] | None = None, seed: int | None = None
     ) -> Iterator[dict[str, np.ndarray]]:
         """All rows in blocks, for training: with a seed groups of 16 blocks come shuffled, and rows within a group.
 
         Args:
-          rows: of a block.
+          rows: of a block; None: as many as Zarr reads at once, 4,096, and 64 motions.
           names: of the arrays that are wanted; None: all.
           seed: of the order; None: as they lie.
         """
         self.check_complete()
+        rows = rows or self.chunk
         random = None if seed is None else np.random.default_rng(seed)
         starts = np.arange(0, len(self), GROUP * rows)
         for start in starts if random is None else random.permutation(starts):
@@ -145,7 +150,7 @@ class Dataset:
         """Hash every shard again, and judge rows with C MuJoCo in float64.
 
         Args:
-          rows: how many random rows are judged; None: all.
+          rows: how many random rows are judged, of trajectories how many steps; None: all.
           repair: forget the shards that are damaged, so that `generate(..., resume=True)` makes them again.
 
         Returns:

@@ -1,37 +1,46 @@
-"""A dataset in one file of another format."""
+"""A dataset in another format: one file, or a folder in the layout of LeRobot."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxik.core.errors import JaxikError
+from jaxik.datasets.lerobot import write_lerobot
 
-FORMATS = (".npz", ".parquet")
+FORMATS = ("npz", "parquet", "lerobot")
 # Rows of a group of a Parquet file.
 GROUP = 65536
 
 
-def export(dataset: Any, path: Path) -> None:
-    """Write a dataset to `path`: `.npz` with its arrays by name, or `.parquet` with a column for each number of a row.
+def export(dataset: Any, path: Path, kind: str | None = None) -> None:
+    """Write a dataset to `path`.
+
+    Args:
+      kind: "npz": a file with its arrays by name; "parquet": a file with a column for each; "lerobot": a folder with an
+        episode for each motion. None: what the path ends in.
 
     Raises:
       JaxikError: for another ending, a file that exists, shards that are missing, a package that is.
     """
-    if path.suffix not in FORMATS:
-        raise JaxikError(f"export {path}: is a file that ends in {' or '.join(FORMATS)}")
+    kind = kind or path.suffix.removeprefix(".")
+    if kind not in FORMATS:
+        raise JaxikError(f"export {path}: is a file that ends in .npz or .parquet; or say --format {'|'.join(FORMATS)}")
     if path.exists():
         raise JaxikError(f"export {path}: exists already; choose another name")
     if not dataset.complete:
         raise JaxikError(f"{dataset.path}: {len(dataset.missing)} shards are missing; make them first, with --resume")
     temporary = path.with_name(f".{path.name}.tmp")
     try:
-        (_write_npz if path.suffix == ".npz" else _write_parquet)(dataset, temporary)
+        {"npz": _write_npz, "parquet": _write_parquet, "lerobot": write_lerobot}[kind](dataset, temporary)
         temporary.replace(path)
     except OSError as error:
         raise JaxikError(f"export {path}: {error.strerror}") from None
     finally:
+        if temporary.is_dir():
+            shutil.rmtree(temporary)
         temporary.unlink(missing_ok=True)
 
 

@@ -47,7 +47,7 @@ def generate(
       part: (k, n) makes every n-th shard only, the k-th of them first, k from 1 to n: n runs, on as many machines, make
         the whole dataset, and each of them goes on with what there is.
       resume: go on with a dataset of the same plan; without it one that exists is an error.
-      batch_size: rows in one call.
+      batch_size: rows in one call; trajectories have calls of their own size.
       strict: refuse to go on with shards of another kind of device or version of jaxlib, whose bits may differ.
       engine: "process", this one with all its devices, or "ray": an actor on each node of a Ray cluster, which all see
         the folder; shards of lost nodes are made by others.
@@ -68,7 +68,7 @@ def generate(
     if not 1 <= own <= parts:
         raise JaxikError(f"part is (k, n) with k from 1 to n, not {part}")
     validation.one_of("engine", engine, ENGINES)
-    solver = RowSolver(plan, min(batch_size, plan.shard, plan.rows))
+    solver = RowSolver(plan, min(batch_size, plan.rows_of_shard, plan.rows))
     path = Path(path).expanduser()
     store = open_or_create(path, plan, solver.columns(), _names(plan), resume or parts > 1)
     if strict:
@@ -90,7 +90,7 @@ def _missing(store: Store, shards: range, advance: Callable[[int, int], Any]) ->
     there = store.committed()
     for shard in there.keys() & {*shards}:
         first, last = store.rows_of(shard)
-        advance(last - first, there[shard]["status"].get("CONVERGED", 0))
+        advance(last - first, there[shard].get("solved", 0))
     return [shard for shard in shards if shard not in there]
 
 
@@ -128,4 +128,4 @@ def _names(plan: Plan) -> dict[str, Any]:
         "q_joint": [name for name, _ in topology.q_columns],
         "q_unit": [unit for _, unit in topology.q_columns],
         "status_names": [status.name for status in Status],
-    }
+    } | ({} if plan.trajectories is None else {"dt": float(plan.trajectories.dt)})

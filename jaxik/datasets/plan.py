@@ -16,18 +16,24 @@ from jaxik.core.pytree import core_ranks
 from jaxik.core.validation import one_of
 from jaxik.core.version import __version__
 from jaxik.datasets.grid import Grid
+from jaxik.datasets.trajectories import Trajectories
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.topology import Topology
+from jaxik.limits.per_joint import on_rates
+from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.problem import Problem
 from jaxik.robot.loading.npz import robot_arrays
 from jaxik.robot.robot import Robot
 from jaxik.solvers.options import SearchOptions, SolveOptions
+from jaxik.solvers.tracking.options import TrackOptions
 from jaxik.tasks.frame import FrameTask
 
 SPREADS = ("joints", "workspace")
 KEEPS = ("all", "converged")
-# Rows that are read at once: the inner chunk of a Zarr shard.
-CHUNK = 4096
+# Rows that are read at once, the inner chunk of a Zarr shard, and rows of a shard unless the plan says.
+CHUNK, SHARD = 4096, 131072
+# The same where each row is a motion.
+CHUNK_OF_MOTIONS, SHARD_OF_MOTIONS = 64, 1024
 # Arrays of more numbers are written down as their hash.
 WRITTEN_OUT = 16
 
@@ -51,12 +57,16 @@ class Plan:
       randomize: `(problem, key) -> problem`, or `(problem, {name: array})` where drawn numbers are to be stored too: a
         pure function that JAX traces, which draws link lengths, bases, limits or obstacles of a row before its
         targets are drawn.
-      start: configuration (nq,) to start from; None: as `search` does by default.
-      options: `SearchOptions` or `SolveOptions`. With `solutions` of K rows have K configurations, best first.
-      keep: "all" rows with their status, or "converged" ones: those that are not are drawn again, at most 16 times.
+      start: configuration (nq,) to start from; None: as `search` does by default; of trajectories a random one.
+      options: `SearchOptions` or `SolveOptions`, of trajectories `TrackOptions`. With `solutions` of K rows have K
+        configurations, best first.
+      keep: "all" rows with their status, or "converged" ones: those that are not are drawn again, at most 16 times. A
+        trajectory counts where all its steps are CONVERGED and within the tolerances of the tasks.
       grid: the poses of a grid as targets, in the place of random ones: for maps of what can be reached, which
         `dataset.reachability()` gives. One task is sampled then, a `FrameTask`.
-      shard: rows of a shard, a multiple of 4096, or less: what is solved, written, committed and retried at once.
+      trajectories: rows are motions by `track`; the targets of sampled tasks follow random paths.
+      shard: rows of a shard, a multiple of 4096, or less: what is solved, written, committed and retried at once. None:
+        131072. Of trajectories a multiple of 64, by default 1024.
       model: name or path of the robot's model, which `jaxik dataset verify` reads; None: it judges no residuals.
 
     Raises:
@@ -70,10 +80,11 @@ class Plan:
     spread: str = "joints"
     randomize: Callable[[Problem, jax.Array], Any] | None = None
     start: Any = None
-    options: SearchOptions | SolveOptions = dataclasses.field(default_factory=SearchOptions)
+    options: SearchOptions | SolveOptions | TrackOptions | None = None
     keep: str = "all"
     grid: Grid | None = None
-    shard: int = 131072
+    trajectories: Trajectories | None = None
+    shard: int | None = None
     model: str | None = None
 
     def __post_init__(self) -> None:
@@ -81,18 +92,24 @@ class Plan:
             raise JaxikError(f"problem is a jaxik.Problem, not {type(self.problem).__name__}")
         if batch := batch_shape(self.problem, core_ranks(self.problem)):
             raise JaxikError(f"the problem of a plan is one, not a batch {batch}: rows are drawn, count says how many")
+        if self.shard is None:
+            object.__setattr__(self, "shard", SHARD if self.trajectories is None else SHARD_OF_MOTIONS)
+        if self.options is None:
+            object.__setattr__(self, "options", SearchOptions() if self.trajectories is None else TrackOptions())
         if self.grid is not None:
             self._check_grid()
         for name, least in (("count", 1), ("seed", 0), ("shard", 1)):
             if not (isinstance(value := getattr(self, name), int | np.integer) and value >= least):
                 raise JaxikError(f"{name} is a whole number from {least} on, not {value!r}")
-        if self.shard > CHUNK and self.shard % CHUNK:
-            raise JaxikError(f"shard is at most {CHUNK} rows or a multiple of them, not {self.shard}")
+        if self.rows_of_shard % self.chunk:
+            raise JaxikError(f"shard is at most {self.chunk} rows or a multiple of them, not {self.shard}")
         one_of("spread", self.spread, SPREADS)
         one_of("keep", self.keep, KEEPS)
-        if not isinstance(self.options, SearchOptions | SolveOptions):
+        if self.trajectories is None and not isinstance(self.options, SearchOptions | SolveOptions):
             raise JaxikError(f"options are SearchOptions or SolveOptions, not {type(self.options).__name__}")
         object.__setattr__(self, "sampled", self._sampled())
+        if self.trajectories is not None:
+            self._check_trajectories()
         if self.start is not None and np.shape(self.start) != (self.problem.robot.nq,):
             raise JaxikError(f"start is one configuration ({self.problem.robot.nq},), not {np.shape(self.start)}")
 
@@ -120,10 +137,33 @@ class Plan:
             raise JaxikError(f"a grid is of one FrameTask: name it in sampled, not {', '.join(names) or 'none'}")
         object.__setattr__(self, "count", grid.count)
 
+    def _check_trajectories(self) -> None:
+        trajectories = self.trajectories
+        if not isinstance(trajectories, Trajectories):
+            raise JaxikError(f"trajectories is a jaxik.Trajectories, not {type(trajectories).__name__}")
+        if not isinstance(self.options, TrackOptions):
+            raise JaxikError(f"options of trajectories are TrackOptions, not {type(self.options).__name__}")
+        if self.grid is not None or self.spread != "joints":
+            raise JaxikError("trajectories have neither grid nor spread: leave these out")
+        if not self.sampled:
+            raise JaxikError("no task follows a path: name tasks in sampled")
+        trajectories.check({name: self.problem.tasks[name] for name in self.sampled})
+
     @property
     def shards(self) -> int:
         """How many shards there are; the last may be shorter."""
-        return -(-self.rows // self.shard)
+        return -(-self.rows // self.rows_of_shard)
+
+    @property
+    def rows_of_shard(self) -> int:
+        """Rows of all shards but the last."""
+        assert self.shard is not None
+        return self.shard
+
+    @property
+    def chunk(self) -> int:
+        """Rows that are read at once."""
+        return min(CHUNK if self.trajectories is None else CHUNK_OF_MOTIONS, self.rows_of_shard)
 
     @property
     def rows(self) -> int:
@@ -133,7 +173,8 @@ class Plan:
 
     def rows_of(self, shard: int) -> tuple[int, int]:
         """The first row of a shard, and the one behind its last."""
-        return shard * self.shard, min((shard + 1) * self.shard, self.rows)
+        size = self.rows_of_shard
+        return shard * size, min((shard + 1) * size, self.rows)
 
     def described(self) -> dict[str, Any]:
         """The plan in plain words and numbers: two plans with one description have the same rows."""
@@ -144,10 +185,12 @@ class Plan:
             "jaxik_version": __version__,
             "count": int(self.rows),
             "seed": int(self.seed),
-            "shard": int(self.shard),
+            "shard": int(self.rows_of_shard),
             "keep": self.keep,
             "spread": self.spread,
             "grid": _described(self.grid),
+            "trajectories": _described(self.trajectories),
+            "speed_limits": None if self.trajectories is None else _speed_limits(self.problem),
             "sampled": list(self.sampled or ()),
             "randomize": None if draw is None else f"{draw.__module__}.{draw.__qualname__}",
             "start": None if self.start is None else _described(np.asarray(self.start)),
@@ -157,6 +200,18 @@ class Plan:
             "joints": [joint.name for joint in self.problem.robot.topology.joints],
             "problem": _described(self.problem),
         }
+
+
+def _speed_limits(problem: Problem) -> list[float | None]:
+    """The speed limit of each degree of freedom (nv,) [rad/s, m/s], by which trajectories are judged; None: none."""
+    limits = [limit for limit in problem.limits or () if isinstance(limit, VelocityLimit)]
+    free = np.full(problem.robot.nv, np.inf)
+    own = [
+        on_rates(problem.robot, problem.robot.velocity_limit if x.max_velocity is None else x.max_velocity, np.inf)
+        for x in limits
+    ]
+    least = np.min([free, *map(np.asarray, own)], axis=0)
+    return [float(x) if np.isfinite(x) else None for x in least]
 
 
 def _described(value: Any) -> Any:

@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from jax.sharding import AxisType, Mesh, PartitionSpec
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, set_fields
 from jaxik.core.status import Status
 from jaxik.core.trees import parts
 from jaxik.datasets.plan import Plan
+from jaxik.datasets.trajectories import followed
 from jaxik.problem.problem import Problem
 from jaxik.results.solution import Solution
 from jaxik.solvers.nonlinear.solve import solve
@@ -31,6 +33,8 @@ DRAWN = 1024
 RESIDUALS = "residuals/"
 # How often a row that is not CONVERGED is drawn again.
 ATTEMPTS = 16
+# Motions that a device follows at once: always as many, as what XLA makes of other sizes may round otherwise.
+FOLLOWED = 128
 
 
 class Column(NamedTuple):
@@ -56,12 +60,23 @@ class RowSolver:
     """
 
     def __init__(self, plan: Plan, size: int) -> None:
-        """Trace nothing yet; `size` rows are solved at once."""
-        self.plan, self.size = plan, size
+        """Trace nothing yet; `size` rows are solved at once; motions as many as devices follow."""
+        devices = jax.devices()
+        self.plan, self.size = plan, size if plan.trajectories is None else FOLLOWED * len(devices)
+        self._drawn_at_once = DRAWN if plan.trajectories is None else FOLLOWED
         dtype = plan.problem.robot.q_home.dtype
         self._data = cast((plan.problem, plan.options, plan.start), dtype)
         self._draw = jax.jit(lambda problem, index: _drawn(plan, problem, index))
         self._solve = jax.jit(_solved)
+        self._follow = jax.jit(
+            jax.shard_map(
+                lambda data, *drawn: _followed(plan, data, *drawn),
+                mesh=Mesh(devices, ("rows",), axis_types=(AxisType.Auto,)),
+                in_specs=(PartitionSpec(), PartitionSpec("rows"), PartitionSpec("rows")),
+                out_specs=PartitionSpec("rows"),
+                check_vma=False,
+            )
+        )
         self._volume = jax.jit(lambda problem, q: _volumes(plan, problem, q))
 
     def columns(self) -> dict[str, Column]:
@@ -81,8 +96,7 @@ class RowSolver:
         found = self._tiles(index, 0, advance)
         if self.plan.keep == "converged":
             for attempt in range(1, ATTEMPTS):
-                status = found["status"].reshape(len(index), -1)[:, 0]
-                wrong = np.flatnonzero(status != Status.CONVERGED)
+                wrong = np.flatnonzero(~solved(found))
                 if not wrong.size:
                     break
                 again = self._tiles(index[wrong], attempt, lambda rows, converged: None)
@@ -99,16 +113,20 @@ class RowSolver:
             begun = None if following is None else self._program(following, attempt)
             found = jax.device_get(running)
             tiles.append({name: _row_values(name, x)[: len(own)] for name, x in found.items()})
-            advance(len(own), int(np.sum(tiles[-1]["status"] == Status.CONVERGED)))
+            advance(len(own), int(solved(tiles[-1]).sum()))
             running = begun
         return {name: np.concatenate([tile[name] for tile in tiles]) for name in tiles[0]}
 
     def _program(self, index: np.ndarray, attempt: int) -> dict[str, jax.Array]:
         # The last row is repeated until calls are full.
-        padded = index[np.minimum(np.arange(-(-self.size // DRAWN) * DRAWN), len(index) - 1)]
-        starts = range(0, len(padded), DRAWN)
-        parts = [self._draw(self._data[0], _words_of(padded[i : i + DRAWN], attempt)) for i in starts]
+        each = self._drawn_at_once
+        padded = index[np.minimum(np.arange(-(-self.size // each) * each), len(index) - 1)]
+        starts = range(0, len(padded), each)
+        parts = [self._draw(self._data[0], _words_of(padded[i : i + each], attempt)) for i in starts]
         drawn = jax.tree.map(lambda *xs: jnp.concatenate(xs)[: self.size], *parts)
+        if self.plan.trajectories is not None:
+            arrays = self._follow(self._data, drawn.leaves, drawn.motion)
+            return _named(self.plan, self._data[0], drawn, arrays)
         arrays = _arrays(self.plan, self._data[0], drawn, self._solve(self._data, drawn.leaves, drawn.keys))
         return arrays | (self._manipulability(arrays["q"]) if self.plan.grid and not self.plan.randomize else {})
 
@@ -127,11 +145,20 @@ class Drawn(NamedTuple):
       leaves: number of a leaf of the problem to its values (n, ...): those that differ from row to row.
       extras: arrays (n, ...) of `randomize`, to be stored.
       keys (n,): of the solver.
+      motion: where motions start (n, nq), and targets over time (n, T, ...) by task; () where rows are none.
     """
 
     leaves: dict[int, jax.Array]
     extras: dict[str, jax.Array]
     keys: jax.Array
+    motion: Any = ()
+
+
+def solved(rows: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Which rows (n,) count as solved: the best solution is CONVERGED, or the motion succeeds."""
+    if "success" in rows:
+        return rows["success"]
+    return rows["status"].reshape(len(rows["status"]), -1)[:, 0] == Status.CONVERGED
 
 
 def _words_of(rows: np.ndarray, attempt: int) -> np.ndarray:
@@ -156,13 +183,28 @@ def _solved(data: Any, leaves: dict[int, jax.Array], keys: jax.Array) -> Solutio
     return solve(problem, jnp.broadcast_to(q0, (len(keys), q0.shape[-1])), options=options)
 
 
-def _arrays(plan: Plan, problem: Problem, drawn: Drawn, solved: Solution) -> dict[str, Any]:
+def _followed(plan: Plan, data: Any, leaves: dict[int, jax.Array], motion: Any) -> dict[str, Any]:
+    problem, options, _ = data
+    assert plan.trajectories is not None
+    q0, targets = motion
+    return followed(plan.trajectories, _with_leaves(problem, leaves), q0, targets, options)
+
+
+def _arrays(plan: Plan, problem: Problem, drawn: Drawn, solution: Solution) -> dict[str, Any]:
     """The arrays of rows by name."""
-    arrays = {"q": solved.q, "status": solved.status}
-    arrays |= {f"{RESIDUALS}{part}": residual for part, residual in parts(solved.residuals).items()}
-    if solved.clearance is not None:
-        arrays["clearance"] = solved.clearance
+    found = {"q": solution.q, "status": solution.status, "residuals": solution.residuals}
+    return _named(
+        plan, problem, drawn, found | ({} if solution.clearance is None else {"clearance": solution.clearance})
+    )
+
+
+def _named(plan: Plan, problem: Problem, drawn: Drawn, found: dict[str, Any]) -> dict[str, Any]:
+    """The arrays of what was found, residuals apart by task and part, and of what was drawn."""
+    residuals = parts(found.pop("residuals"))
+    arrays = found | {f"{RESIDUALS}{part}": residual for part, residual in residuals.items()}
     tasks = _with_leaves(problem, drawn.leaves).tasks
+    if drawn.motion:
+        tasks = tasks | {name: _aimed(tasks[name], target) for name, target in drawn.motion[1].items()}
     for name in plan.sampled or ():
         arrays |= {f"targets/{name}/{part.name}": part.value for part in tasks[name].target_parts()}
     if taken := [name for name in drawn.extras if name in arrays or "/" in name]:
@@ -203,12 +245,18 @@ def _drawn(plan: Plan, problem: Problem, index: jax.Array) -> Drawn:
         if plan.randomize is not None:
             own = plan.randomize(own, jax.random.fold_in(key, RANDOMIZE))
             own, extras = own if isinstance(own, tuple) else (own, {})
-        own = _with_targets(plan, own, jax.random.fold_in(key, TARGETS), words)
+        motion: Any = ()
+        if plan.trajectories is None:
+            own = _with_targets(plan, own, jax.random.fold_in(key, TARGETS), words)
+        else:
+            moved = {name: own.tasks[name] for name in plan.sampled or ()}
+            start = None if plan.start is None else jnp.asarray(plan.start, own.robot.q_home.dtype)
+            motion = plan.trajectories.drawn(own.robot, moved, start, jax.random.fold_in(key, TARGETS))
         leaves, drawn_structure = jax.tree.flatten(own)
         if drawn_structure != structure:
             raise JaxikError("randomize returned other tasks, limits or joints: it may change numbers alone")
         changed = {i: new for i, (old, new) in enumerate(zip(shared, leaves, strict=True)) if new is not old}
-        return Drawn(changed, extras, jax.random.fold_in(key, SOLVER))
+        return Drawn(changed, extras, jax.random.fold_in(key, SOLVER), motion)
 
     return jax.vmap(draw)(index)
 
@@ -276,6 +324,10 @@ def _meanings(plan: Plan) -> dict[str, tuple[str, str]]:
         "status": ("", "jaxik.Status: status_names[status]"),
         "manipulability": ("", "sqrt(det(J J')) of the configuration, by the rows that the task has"),
         "clearance": ("m", "least distance of the pairs that are kept apart"),
+        "time": ("s", "end of each step"),
+        "velocity": ("rad/s or m/s", "of each step, in MuJoCo's tangent: the displacement to q by dt"),
+        "q0": ("see q_unit", "configuration before the first step, at rest"),
+        "success": ("", "all steps are CONVERGED, and within the tolerances of the tasks"),
     }
     tasks = plan.problem.tasks | (plan.problem.constraints or {})
     for name, task in tasks.items():

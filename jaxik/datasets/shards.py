@@ -9,9 +9,8 @@ from typing import Any
 
 import jax
 
-from jaxik.core.status import Status
 from jaxik.core.version import __version__
-from jaxik.datasets.rows import RowSolver
+from jaxik.datasets.rows import RowSolver, solved
 from jaxik.datasets.store import Store
 
 
@@ -20,7 +19,7 @@ def make_shard(store: Store, solver: RowSolver, shard: int) -> tuple[int, int]:
     started = time.perf_counter()
     arrays = solver.rows(*store.rows_of(shard))
     store.write(shard, arrays, facts_of(time.perf_counter() - started))
-    return len(arrays["status"]), int((arrays["status"] == Status.CONVERGED).sum())
+    return len(arrays["status"]), int(solved(arrays).sum())
 
 
 def facts_of(seconds: float) -> dict[str, Any]:

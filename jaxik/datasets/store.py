@@ -28,8 +28,8 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, LoadError
 from jaxik.core.status import Status
-from jaxik.datasets.plan import CHUNK, Plan, differences
-from jaxik.datasets.rows import Column
+from jaxik.datasets.plan import Plan, differences
+from jaxik.datasets.rows import Column, solved
 
 PLAN, COMMITS = "plan.json", "commits"
 # What may differ between the run that began a dataset and one that goes on with it.
@@ -121,6 +121,7 @@ class Store:
                 "rows": [first, last],
                 "sha256": digests(arrays),
                 "status": counts(arrays["status"]),
+                "solved": int(solved(arrays).sum()),
                 **facts,
             }
             _replace(self.path / COMMITS / f"{shard:08d}.json", json.dumps(record, indent=1))
@@ -162,14 +163,13 @@ def _create(path: Path, plan: Plan, columns: Mapping[str, Column], joints: Any) 
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         group = zarr_package().create_group(store=str(temporary), zarr_format=3, attributes=_as_json(joints))
-        chunk = min(CHUNK, plan.shard)
         for name, column in columns.items():
             group.create_array(
                 name,
                 shape=(plan.rows, *column.shape),
                 dtype=column.dtype,
-                chunks=(chunk, *column.shape),
-                shards=(plan.shard, *column.shape),
+                chunks=(plan.chunk, *column.shape),
+                shards=(plan.rows_of_shard, *column.shape),
                 compressors=None,
                 fill_value=0,
                 # For xarray; all but rows belong to their array alone.

@@ -7,12 +7,13 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
-from jaxik.datasets.plan import CHUNK
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.reference import Judge, pose_error
 
 # Rounding of rows in float32, beside a task's tolerance [m, rad].
 ROUNDING = 5e-6
+# Arrays of trajectories that have a number for each step, as targets and residuals have.
+OF_STEPS = ("time", "q", "velocity", "status")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,11 +22,14 @@ class Report:
 
     Attributes:
       missing, damaged: numbers of shards, the latter with what is wrong.
-      judged: rows that C MuJoCo judged.
+      judged: rows that C MuJoCo judged; of trajectories, steps.
       outside: of them, those with a joint outside the limits of the model.
-      wrong: of them, those called CONVERGED that miss their target by more than the tolerance.
+      wrong: of them, those called CONVERGED that miss their target by more than the tolerance; of trajectories, steps
+        of successful ones that do, and all whose residuals or velocities are not those that C MuJoCo finds.
       errors: name of a part, "tip/position", to its errors (n,) in judged rows that are CONVERGED [m, rad].
       note: why nothing was judged, or parts of it; "" otherwise.
+      too_fast: of trajectories, steps above a speed limit of the plan.
+      judged_unit: "rows" or "steps".
     """
 
     missing: tuple[int, ...]
@@ -35,11 +39,13 @@ class Report:
     wrong: int
     errors: dict[str, np.ndarray]
     note: str
+    too_fast: int = 0
+    judged_unit: str = "rows"
 
     @property
     def ok(self) -> bool:
         """Whether nothing is missing, damaged or wrong."""
-        return not (self.missing or self.damaged or self.outside or self.wrong)
+        return not (self.missing or self.damaged or self.outside or self.wrong or self.too_fast)
 
     def __str__(self) -> str:
         """A line for each fact."""
@@ -50,8 +56,9 @@ class Report:
             lines.append("all shards are there and have their hashes")
         if self.judged:
             lines.append(
-                f"{self.judged:,} rows judged by C MuJoCo: {self.outside} outside joint limits, {self.wrong} called "
-                "CONVERGED that are not"
+                f"{self.judged:,} {self.judged_unit} judged by C MuJoCo: {self.outside} outside joint limits, "
+                f"{self.wrong} whose errors are not what the dataset says"
+                + (f", {self.too_fast} above a speed limit" if self.too_fast else "")
             )
         for part, errors in self.errors.items():
             if errors.size:
@@ -74,49 +81,89 @@ def verify(dataset: Any, rows: int | None, repair: bool) -> Report:
         if repair and shard in damaged:
             store.forget(shard)
     sound = [shard for shard in store.committed() if shard not in damaged]
-    return Report(dataset.missing if not repair else (), damaged, *_judged(dataset, sound, rows))
+    report = Report(dataset.missing if not repair else (), damaged, 0, 0, 0, {}, "")
+    return dataclasses.replace(report, **_judged(dataset, sound, rows))
 
 
-def _judged(dataset: Any, shards: list[int], most: int | None) -> tuple[int, int, int, dict[str, np.ndarray], str]:
-    """Count rows, those outside limits and those wrongly called CONVERGED; errors; and what was not judged."""
+def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]:
+    """Fields of the report: how many rows C MuJoCo judged and what it found."""
     plan = dataset.plan
     if not plan["model"]:
-        return 0, 0, 0, {}, "residuals were not judged: the plan names no model"
+        return {"note": "residuals were not judged: the plan names no model"}
     if plan["randomize"]:
-        return 0, 0, 0, {}, "residuals were not judged: robots or obstacles are random"
-    tasks = plan["problem"]["tasks"]
+        return {"note": "residuals were not judged: robots or obstacles are random"}
+    tasks, motion = plan["problem"]["tasks"], plan.get("trajectories")
     names = [name for name in plan["sampled"] if tasks[name]["type"] == "FrameTask"]
     judge = Judge(plan["model"])
-    judged = outside = wrong = 0
+    judged = outside = wrong = too_fast = 0
     errors: dict[str, list[np.ndarray]] = {}
+    if motion and most is not None:
+        most = -(-most // motion["num_steps"])
     for rows in _chosen(dataset, shards, most):
+        missed, fast = False, False
+        if motion:
+            missed, fast = _motions(judge, rows, plan)
+            rows = steps_of(rows)
         q = rows["q"].astype(float).reshape(len(rows["q"]), -1, rows["q"].shape[-1])[:, 0]
-        good = rows["status"].reshape(len(q), -1)[:, 0] == Status.CONVERGED
+        good = rows["success"] if motion else rows["status"].reshape(len(q), -1)[:, 0] == Status.CONVERGED
         judged, outside = judged + len(q), outside + int(judge.outside(q).sum())
-        missed = np.zeros(len(q), bool)
+        missed, too_fast = missed | np.zeros(len(q), bool), too_fast + int(np.sum(fast))
         for name in names:
             poses = judge.poses(q, tasks[name]["frame"]["kind"], tasks[name]["frame"]["name"])
             for part, error in _errors(poses, rows, name).items():
                 missed |= good & (error > float(tasks[name][f"{part}_tolerance"]) + ROUNDING)
+                if motion:
+                    missed |= np.abs(error - rows[f"residuals/{name}/{part}"]) > ROUNDING
                 errors.setdefault(f"{name}/{part}", []).append(error[good])
         wrong += int(missed.sum())
     others = sorted({*tasks} - {*names})
     note = f"not judged: {', '.join(others)}" if others else ""
-    return judged, outside, wrong, {part: np.concatenate(x) for part, x in errors.items()}, note
+    return {
+        "judged_unit": "steps" if motion else "rows",
+        "judged": judged,
+        "outside": outside,
+        "wrong": wrong,
+        "too_fast": too_fast,
+        "errors": {part: np.concatenate(x) for part, x in errors.items()},
+        "note": note,
+    }
+
+
+def steps_of(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Rows of trajectories as rows of their steps, one motion after the other; what a motion has once is repeated."""
+    count, steps = rows["time"].shape
+    each = {name: name in OF_STEPS or name.startswith(("targets/", "residuals/")) for name in rows}
+    return {
+        name: x.reshape(count * steps, *x.shape[2:]) if each[name] else np.repeat(x, steps, axis=0)
+        for name, x in rows.items()
+    }
+
+
+def _motions(judge: Judge, rows: dict[str, np.ndarray], plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Which steps (n * T,) have another velocity than C MuJoCo finds between configurations, and which are too fast."""
+    q = np.concatenate([rows["q0"][:, None], rows["q"]], axis=1).astype(float)
+    before, after = (x.reshape(-1, q.shape[-1]) for x in (q[:, :-1], q[:, 1:]))
+    dt = plan["trajectories"]["dt"]
+    velocity = judge.velocities(before, after, dt)
+    # Configurations are rounded to their dtype, and so is the way between two of them.
+    rounding = 4 * np.finfo(rows["q"].dtype).eps * max(1.0, np.abs(q).max()) / dt
+    limit = np.array([np.inf if x is None else x for x in plan["speed_limits"]])
+    other = np.abs(velocity - rows["velocity"].reshape(velocity.shape)) > rounding
+    return other.any(axis=1), (np.abs(velocity) > limit + rounding).any(axis=1)
 
 
 def _chosen(dataset: Any, shards: list[int], most: int | None) -> Any:
     """Random rows of these shards, as blocks of arrays."""
-    random = np.random.default_rng(0)
+    random, chunk = np.random.default_rng(0), dataset.chunk
     spans = [dataset._store.rows_of(shard) for shard in sorted(shards)]
-    blocks = [(i, min(i + CHUNK, last)) for first, last in spans for i in range(first, last, CHUNK)]
+    blocks = [(i, min(i + chunk, last)) for first, last in spans for i in range(first, last, chunk)]
     total = sum(last - first for first, last in blocks)
     if most is not None and total > most:
         # Some rows of many blocks, of at most 100: a block is what is read at once.
         blocks = [blocks[i] for i in random.permutation(len(blocks))[:100]]
         each = -(-most // len(blocks))
     else:
-        each = CHUNK
+        each = chunk
     for first, last in blocks:
         kept = np.sort(random.permutation(last - first)[:each])
         yield {name: values[kept] for name, values in dataset[first:last].items()}

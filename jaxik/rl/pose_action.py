@@ -180,6 +180,13 @@ class PoseAction:
         return _acted(self, state, q, action)
 
 
+def with_fresh(fresh: jax.Array, new: ActionState, old: ActionState) -> ActionState:
+    """The new state where `fresh` (*batch,), else the old one."""
+    return jax.tree.map(
+        lambda a, b: jnp.where(fresh.reshape(*fresh.shape, *(1,) * (a.ndim - fresh.ndim)), a, b), new, old
+    )
+
+
 @jax.jit
 def _acted(
     act: PoseAction, state: ActionState, q: jax.Array, action: jax.Array

@@ -28,11 +28,15 @@ def pose_error(pose: np.ndarray, target: np.ndarray) -> tuple[float, float]:
 
 def joints_outside(model: mujoco.MjModel, q: np.ndarray) -> list[str]:
     """Names of the hinges and slides that a configuration (nq,) has outside the limits of the model."""
+    value = {j: q[model.jnt_qposadr[j]] for j in _limited_scalars(model)}
+    return [model.joint(j).name for j, x in value.items() if not model.jnt_range[j, 0] <= x <= model.jnt_range[j, 1]]
+
+
+def _limited_scalars(model: mujoco.MjModel) -> list[int]:
+    """Hinges and slides that have limits."""
     scalar = (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE)
     # As an enum: `in` compares MuJoCo's with what it is given, and they do not equal integers of numpy.
-    limited = [j for j in range(model.njnt) if model.jnt_limited[j] and mujoco.mjtJoint(model.jnt_type[j]) in scalar]
-    value = {j: q[model.jnt_qposadr[j]] for j in limited}
-    return [model.joint(j).name for j, x in value.items() if not model.jnt_range[j, 0] <= x <= model.jnt_range[j, 1]]
+    return [j for j in range(model.njnt) if model.jnt_limited[j] and mujoco.mjtJoint(model.jnt_type[j]) in scalar]
 
 
 class Judge:
@@ -70,6 +74,15 @@ class Judge:
             pose[4:] = origin[index]
         return found
 
+    def velocities(self, q: np.ndarray, following: np.ndarray, dt: float) -> np.ndarray:
+        """Velocities (n, nv) that lead from configurations (n, nq) to following ones in dt [rad/s, m/s]."""
+        found = np.empty((len(q), self._model.nv))
+        for before, after, velocity in zip(q, following, found, strict=True):
+            mujoco.mj_differentiatePos(self._model, velocity, dt, before, after)
+        return found
+
     def outside(self, q: np.ndarray) -> np.ndarray:
         """Which of the configurations (n, nq) have a joint outside its limits."""
-        return np.array([bool(joints_outside(self._model, row)) for row in q])
+        limited = _limited_scalars(self._model)
+        at, bounds = self._model.jnt_qposadr[limited], self._model.jnt_range[limited]
+        return ~((bounds[:, 0] <= q[:, at]) & (q[:, at] <= bounds[:, 1])).all(axis=1)
