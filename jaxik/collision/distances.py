@@ -103,7 +103,7 @@ def _contact(
     rows: tuple[jax.Array, jax.Array],
     turned: jax.Array | None,
 ) -> Contact:
-    take = _gathered_at_once if few else _gathered
+    take = _gathered_at_once if few else gathered
     a, b = take(first, rows[0]), take(second, rows[1])
     contact = function(a.core, b.core).swept(a.radius, b.radius)
     if turned is not None:
@@ -111,7 +111,7 @@ def _contact(
     return contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
 
 
-def _gathered(shapes: Swept, at: jax.Array) -> Swept:
+def gathered(shapes: Swept, at: jax.Array) -> Swept:
     return jax.tree.map(lambda x: x[at], shapes)
 
 
