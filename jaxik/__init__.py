@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxik.limits.base import Limit
     from jaxik.limits.collision import CollisionLimit
     from jaxik.limits.configuration import ConfigurationLimit
+    from jaxik.limits.distance import DistanceLimit
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
     from jaxik.limits.jerk import JerkLimit
     from jaxik.limits.position import PositionLimit
@@ -93,6 +94,7 @@ __all__ = [
     "DampingTask",
     "Dataset",
     "DerivativeStatus",
+    "DistanceLimit",
     "Distances",
     "Ellipsoids",
     "EqualityConstraintTask",
@@ -189,6 +191,7 @@ _NAMES = {  # by module
     "jaxik.limits.base": "Limit",
     "jaxik.limits.collision": "CollisionLimit",
     "jaxik.limits.configuration": "ConfigurationLimit",
+    "jaxik.limits.distance": "DistanceLimit",
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
     "jaxik.limits.jerk": "JerkLimit",
     "jaxik.limits.position": "PositionLimit",

@@ -119,6 +119,11 @@ def share(value: Any) -> jax.Array:
     return gain
 
 
+def share_of_step(gain: Any, rate: Any, motion: Motion) -> Any:
+    """The share () of the distance to a limit that one step may use: a gain, or by a rate [1/s] where there is one."""
+    return gain if rate is None else 1 - jnp.exp(-rate * motion.dt)
+
+
 def noise(matrix: jax.Array) -> jax.Array:
     """The size () below which entries of rows (k, n) on a displacement, and their right-hand sides, are rounding.
 

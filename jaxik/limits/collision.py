@@ -18,7 +18,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.motion import Motion
-from jaxik.limits.base import Limit, Rows, share
+from jaxik.limits.base import Limit, Rows, share, share_of_step
 from jaxik.robot.robot import Robot
 from jaxik.tasks.clearance import ClearanceTask, check_pairs
 
@@ -120,6 +120,6 @@ class CollisionLimit(Limit):
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         geometry = geometry_of(robot.name, robot.geometry)
         nearest = nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
-        part = self.gain if self.rate is None else 1 - jnp.exp(-self.rate * motion.dt)
+        part = share_of_step(self.gain, self.rate, motion)
         free = jnp.isfinite(nearest.distance)
         return -nearest.jacobian, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)
