@@ -11,6 +11,7 @@ from jaxik.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from jaxik.batching.devices import enable_compilation_cache, use_all_cores
     from jaxik.collision.distances import Distances
+    from jaxik.collision.fields import Points, VoxelField
     from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Hulls, Planes, Spheres
     from jaxik.collision.world import World
     from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
@@ -123,6 +124,7 @@ __all__ = [
     "Picture",
     "Plan",
     "Planes",
+    "Points",
     "PositionLimit",
     "PostureTask",
     "Problem",
@@ -145,6 +147,7 @@ __all__ = [
     "UnknownNameError",
     "VelocityLimit",
     "VelocityTask",
+    "VoxelField",
     "World",
     "bundled_robots",
     "enable_compilation_cache",
@@ -176,6 +179,7 @@ __all__ = [
 _NAMES = {  # by module
     "jaxik.batching.devices": "enable_compilation_cache use_all_cores",
     "jaxik.collision.distances": "Distances",
+    "jaxik.collision.fields": "Points VoxelField",
     "jaxik.collision.obstacles": "Boxes Capsules Cylinders Ellipsoids Hulls Planes Spheres",
     "jaxik.collision.world": "World",
     "jaxik.core.errors": "JaxikError JaxikWarning LoadError UnknownNameError",

@@ -4,7 +4,8 @@ Every joint turns or slides at a constant rate. Seen from one shape of a pair, a
 than M = exp(W) sum |dq_j| r_j, with r_j how far the shape reaches from the axis of joint j and W the angles by which
 the joints between the two turn, all together; and its acceleration is no more than 2 W M, each joint turning what those
 behind it do. A direction that separates two convex shapes by s at one end and by s' at the other then separates them by
-(1 - t) s + t s' - W M t (1 - t) at least on the way, which is nowhere negative if (sqrt s + sqrt s')^2 >= W M.
+(1 - t) s + t s' - W M t (1 - t) at least on the way, which is nowhere negative if (sqrt s + sqrt s')^2 >= W M. What is
+no convex shape, a grid or a cloud of points, has no such direction: there d + d' >= M is asked for.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy as np
 from jax import lax
 
 from jaxik.collision.boxes import Box
+from jaxik.collision.convex import Hull, Primitive
 from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, gathered, moved_by, operands
 from jaxik.collision.enclosing import enclosing_capsules
-from jaxik.collision.pairs import ENDLESS, PairTable
+from jaxik.collision.pairs import ENDLESS, FIELDS, PairTable
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.segments import Segment
 from jaxik.collision.shapes import Core
@@ -86,10 +88,15 @@ def look(
     x, y, z = axes
     normal = x * before.normal.x + y * before.normal.y + z * before.normal.z
     cuts = np.cumsum([0, *(pairs.rows[0].size for pairs in given)])
-    after = [_along(pairs, normal[a:b]) for pairs, a, b in zip(given, cuts[:-1], cuts[1:], strict=True)]
+    after = [
+        contact.distance[a:b] if pairs.kinds[1] in FIELDS else _along(pairs, normal[a:b])
+        for pairs, a, b in zip(given, cuts[:-1], cuts[1:], strict=True)
+    ]
     moved, turned = _largest_motion(geometry, kin, seen, displacement)
     first, last = (jnp.maximum(s - margin + SLACK, 0) for s in (before.distance, jnp.concatenate(after)))
-    free = (last > 0) & ((jnp.sqrt(first) + jnp.sqrt(last)) ** 2 >= turned * moved)
+    convex = np.repeat([pairs.kinds[1] not in FIELDS for pairs in given], np.diff(cuts))
+    enough = jnp.where(convex, (jnp.sqrt(first) + jnp.sqrt(last)) ** 2 >= turned * moved, first + last >= moved)
+    free = (last > 0) & enough
     return found, free | (before.distance - margin < -SLACK)
 
 
@@ -135,8 +142,10 @@ def _farthest(core: Core, direction: Vector) -> Vector:
             return core.support(direction)
         case HalfSpace():
             return core.normal * core.offset
-        case _:
+        case Primitive() | Hull():
             return core.center + core.reach(direction)
+        case _:
+            raise TypeError(f"of {type(core).__name__} nothing is farthest")
 
 
 def _largest_motion(
