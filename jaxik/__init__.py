@@ -11,6 +11,7 @@ from jaxik.core.version import __version__ as __version__
 if TYPE_CHECKING:
     from jaxik.batching.devices import enable_compilation_cache, use_all_cores
     from jaxik.collision.distances import Distances
+    from jaxik.collision.fields import Points, VoxelField
     from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Hulls, Planes, Spheres
     from jaxik.collision.world import World
     from jaxik.core.errors import JaxikError, JaxikWarning, LoadError, UnknownNameError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from jaxik.limits.base import Limit
     from jaxik.limits.collision import CollisionLimit
     from jaxik.limits.configuration import ConfigurationLimit
+    from jaxik.limits.distance import DistanceLimit
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
     from jaxik.limits.jerk import JerkLimit
     from jaxik.limits.position import PositionLimit
@@ -96,6 +98,7 @@ __all__ = [
     "DampingTask",
     "Dataset",
     "DerivativeStatus",
+    "DistanceLimit",
     "Distances",
     "Ellipsoids",
     "EqualityConstraintTask",
@@ -124,6 +127,7 @@ __all__ = [
     "Picture",
     "Plan",
     "Planes",
+    "Points",
     "PositionLimit",
     "PostureTask",
     "Problem",
@@ -148,6 +152,7 @@ __all__ = [
     "UnknownNameError",
     "VelocityLimit",
     "VelocityTask",
+    "VoxelField",
     "World",
     "bundled_robots",
     "enable_compilation_cache",
@@ -180,6 +185,7 @@ __all__ = [
 _NAMES = {  # by module
     "jaxik.batching.devices": "enable_compilation_cache use_all_cores",
     "jaxik.collision.distances": "Distances",
+    "jaxik.collision.fields": "Points VoxelField",
     "jaxik.collision.obstacles": "Boxes Capsules Cylinders Ellipsoids Hulls Planes Spheres",
     "jaxik.collision.world": "World",
     "jaxik.core.errors": "JaxikError JaxikWarning LoadError UnknownNameError",
@@ -196,6 +202,7 @@ _NAMES = {  # by module
     "jaxik.limits.base": "Limit",
     "jaxik.limits.collision": "CollisionLimit",
     "jaxik.limits.configuration": "ConfigurationLimit",
+    "jaxik.limits.distance": "DistanceLimit",
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
     "jaxik.limits.jerk": "JerkLimit",
     "jaxik.limits.position": "PositionLimit",

@@ -10,18 +10,21 @@ import mujoco
 import numpy as np
 import pytest
 from fresh import run_program
+from scipy.spatial import ConvexHull
 
 import jaxik
 from benchmarks import mechanisms
 from jaxik.cli import main
+from jaxik.kinematics.visual import Mesh
 from jaxik.pictures import canvas
 from jaxik.pictures import render as render_module
 from jaxik.pictures.camera import framing
 from jaxik.pictures.drawing import bounding_balls, draw_points, joined
 from jaxik.pictures.film import motion
 from jaxik.pictures.render import draw
-from jaxik.pictures.shapes import automatic_shapes, shapes_of
+from jaxik.pictures.shapes import MESH, SPHERE, automatic_shapes, shapes_of
 from jaxik.pictures.show import surroundings
+from jaxik.pictures.surfaces import grid_surface, hull_surface
 
 SIZE = 160, 120
 MAGENTA = 1.0, 0.0, 1.0
@@ -272,3 +275,43 @@ def test_a_machine_without_opengl_is_told_what_to_install() -> None:
         "except jaxik.JaxikError as error: print(error)"
     )
     assert "apt-get install libegl1 libosmesa6" in said.stdout, said
+
+
+def volume(mesh: Mesh) -> float:
+    """Of what a closed surface encloses; negative where its triangles face inward."""
+    a, b, c = (mesh.vertices[mesh.faces[:, i]] for i in range(3))
+    return float(np.sum(a * np.cross(b, c)) / 6)
+
+
+def test_hulls_and_grids_have_closed_surfaces_that_face_outward() -> None:
+    corners = np.random.default_rng(0).normal(size=(40, 3)) + np.arange(3)
+    middle, mesh = hull_surface(corners) or pytest.fail()
+    assert volume(mesh) == pytest.approx(ConvexHull(corners).volume)
+    np.testing.assert_allclose(middle + mesh.vertices.max(axis=0), corners.max(axis=0))
+    assert (hull_surface(corners) or pytest.fail())[1] is mesh and hull_surface(corners * [1, 1, 0]) is None
+    values = np.random.default_rng(1).normal(size=(5, 6, 7))
+    middle, mesh = grid_surface(values, 0.1) or pytest.fail()
+    assert volume(mesh) == pytest.approx((values <= 0).sum() * 1e-3) and grid_surface(np.ones((2, 2, 2)), 1.0) is None
+    solid = 0.1 * np.argwhere(values <= 0)
+    np.testing.assert_allclose(middle + mesh.vertices.max(axis=0), solid.max(axis=0) + 0.05)
+
+
+@needs_gl
+def test_robots_of_hulls_and_obstacles_of_no_shape_are_drawn() -> None:
+    vertices = " ".join(f"{x} {y} {z}" for x in (0, 0.1) for y in (0, 0.2) for z in (0, 0.3))
+    robot = jaxik.load_robot(
+        f"""<mujoco><asset><mesh name="m" vertex="{vertices}"/></asset><worldbody><body><joint axis="0 0 1"/>
+        <geom type="mesh" mesh="m" pos="0 0 .2"/></body></worldbody></mujoco>""",
+        geometry="hull",
+    )
+    world = jaxik.World(
+        hulls=jaxik.Hulls([[0.5, 0, 0]], np.random.default_rng(0).normal(size=(9, 3)) * 0.1),
+        field=jaxik.VoxelField.from_heights(np.zeros((3, 3)), 0.1, (-0.5, 0, 0), room=0.1),
+        points=jaxik.Points([[0, 0.5, 0], [0, 0.6, 0]], 0.02, [True, False]),
+    )
+    drawing = draw(robot, world=world)
+    assert drawing.kind.tolist()[:4] == [MESH, SPHERE, MESH, MESH]
+    np.testing.assert_allclose(drawing.size[0], [0.05, 0.1, 0.15])
+    np.testing.assert_allclose(drawing.position[0], [0.05, 0.1, 0.35])
+    np.testing.assert_allclose(drawing.position[3][:2], [-0.4, 0.1])
+    assert (jaxik.render(robot, size=SIZE, world=world).reshape(-1, 3).std(axis=0) > 5).any()

@@ -16,11 +16,12 @@ from jaxik.collision.boxes import point_box, segment_box
 from jaxik.collision.contact import Contact, either
 from jaxik.collision.convex import convex_plane
 from jaxik.collision.gjk import convex_convex
-from jaxik.collision.pairs import PRIMITIVE, NamedPairs, PairClass, PairTable, pair_table, shape_list
+from jaxik.collision.pairs import PIECE, PRIMITIVE, NamedPairs, PairClass, PairTable, pair_table, shape_list
+from jaxik.collision.pieces import piece_cloud, piece_grid
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
 from jaxik.collision.segments import point_point, point_segment, segment_segment
 from jaxik.collision.separating_axes import separation
-from jaxik.collision.shapes import Swept, all_shapes
+from jaxik.collision.shapes import Field, Swept, all_shapes
 from jaxik.collision.world import World
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
@@ -45,6 +46,8 @@ PAIRS: Pairs = {
     (PRIMITIVE, "plane"): convex_plane,
     ("hull", "hull"): convex_convex,
     ("hull", "plane"): convex_plane,
+    (PIECE, "field"): piece_grid,
+    (PIECE, "points"): piece_cloud,
 }
 """Contacts of two cores, of shapes before they are swept by a radius, by the kinds of a `PairClass`."""
 
@@ -103,7 +106,7 @@ def _contact(
     rows: tuple[jax.Array, jax.Array],
     turned: jax.Array | None,
 ) -> Contact:
-    take = _gathered_at_once if few else _gathered
+    take = _gathered_at_once if few else gathered
     a, b = take(first, rows[0]), take(second, rows[1])
     contact = function(a.core, b.core).swept(a.radius, b.radius)
     if turned is not None:
@@ -111,12 +114,16 @@ def _contact(
     return contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
 
 
-def _gathered(shapes: Swept, at: jax.Array) -> Swept:
+def gathered(shapes: Swept, at: jax.Array) -> Swept:
+    if isinstance(shapes.core, Field):  # there is one, for all pairs
+        return shapes
     return jax.tree.map(lambda x: x[at], shapes)
 
 
 def _gathered_at_once(shapes: Swept, at: jax.Array) -> Swept:
     """The same by one gather: a program with 56 kernels less; of all pairs it would take twice the time."""
+    if isinstance(shapes.core, Field):
+        return shapes
     leaves, structure = jax.tree.flatten(shapes._replace(exists=shapes.exists.astype(shapes.radius.dtype)))
     numbers = iter(jnp.stack([x for x in leaves if x.ndim == 1])[:, at])
     found: Swept = jax.tree.unflatten(structure, [next(numbers) if x.ndim == 1 else x[at] for x in leaves])

@@ -34,10 +34,13 @@ class Spheres:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        center = _points("Spheres: center", self.center)
+        center = checked_points("Spheres: center", self.center)
         count = center.shape[-2]
         set_fields(
-            self, center=center, radius=_radii("Spheres: radius", self.radius, count), mask=_mask(self.mask, count)
+            self,
+            center=center,
+            radius=checked_radii("Spheres: radius", self.radius, count),
+            mask=checked_mask(self.mask, count),
         )
 
 
@@ -60,12 +63,12 @@ class Capsules:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        start, end = _points("Capsules: start", self.start), _points("Capsules: end", self.end)
+        start, end = checked_points("Capsules: start", self.start), checked_points("Capsules: end", self.end)
         count = start.shape[-2]
         if end.shape[-2] != count:
             raise JaxikError(f"Capsules: start and end are as many, not {count} and {end.shape[-2]}")
-        radius = _radii("Capsules: radius", self.radius, count)
-        set_fields(self, start=start, end=end, radius=radius, mask=_mask(self.mask, count))
+        radius = checked_radii("Capsules: radius", self.radius, count)
+        set_fields(self, start=start, end=end, radius=radius, mask=checked_mask(self.mask, count))
 
 
 @pytree
@@ -87,10 +90,10 @@ class Boxes:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        pose = _poses("Boxes", self.pose)
+        pose = checked_poses("Boxes", self.pose)
         count = pose.shape[-2]
         half = _sizes("Boxes: half_size", self.half_size, count)
-        set_fields(self, pose=pose, half_size=half, mask=_mask(self.mask, count))
+        set_fields(self, pose=pose, half_size=half, mask=checked_mask(self.mask, count))
 
 
 @pytree
@@ -111,10 +114,10 @@ class Ellipsoids:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        pose = _poses("Ellipsoids", self.pose)
+        pose = checked_poses("Ellipsoids", self.pose)
         count = pose.shape[-2]
         half = _sizes("Ellipsoids: half_size", self.half_size, count)
-        set_fields(self, pose=pose, half_size=half, mask=_mask(self.mask, count))
+        set_fields(self, pose=pose, half_size=half, mask=checked_mask(self.mask, count))
 
 
 @pytree
@@ -136,11 +139,11 @@ class Cylinders:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        pose = _poses("Cylinders", self.pose)
+        pose = checked_poses("Cylinders", self.pose)
         count = pose.shape[-2]
-        radius = _radii("Cylinders: radius", self.radius, count)
-        half_length = _radii("Cylinders: half_length", self.half_length, count)
-        set_fields(self, pose=pose, radius=radius, half_length=half_length, mask=_mask(self.mask, count))
+        radius = checked_radii("Cylinders: radius", self.radius, count)
+        half_length = checked_radii("Cylinders: half_length", self.half_length, count)
+        set_fields(self, pose=pose, radius=radius, half_length=half_length, mask=checked_mask(self.mask, count))
 
 
 @pytree
@@ -162,15 +165,15 @@ class Hulls:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        pose = _poses("Hulls", self.pose)
+        pose = checked_poses("Hulls", self.pose)
         count = pose.shape[-2]
-        corners = _points("Hulls: corners", self.corners)
+        corners = checked_points("Hulls: corners", self.corners)
         if corners.ndim > 2 and corners.shape[-3] not in (1, count):
             raise JaxikError(
                 f"Hulls: corners have shape (*batch, n, k, 3) with n = {count}, or (k, 3), not {corners.shape}"
             )
         corners = jnp.broadcast_to(corners, (*corners.shape[:-3], count, *corners.shape[-2:]))
-        set_fields(self, pose=pose, corners=corners, mask=_mask(self.mask, count))
+        set_fields(self, pose=pose, corners=corners, mask=checked_mask(self.mask, count))
 
 
 @pytree
@@ -191,7 +194,7 @@ class Planes:
     mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        normal = _points("Planes: normal", self.normal)
+        normal = checked_points("Planes: normal", self.normal)
         length = jnp.linalg.norm(normal, axis=-1, keepdims=True)
         if not isinstance(length, Tracer) and not (np.asarray(length) > 0).all():
             raise JaxikError(f"Planes: a normal points out of what is solid, and is not zero: {np.asarray(normal)!r}")
@@ -199,15 +202,15 @@ class Planes:
         offset = validation.array("Planes: offset", self.offset)
         _finite("Planes: offset", offset)
         offset = _one_each("Planes: offset", offset, count)
-        set_fields(self, normal=normal / length, offset=offset, mask=_mask(self.mask, count))
+        set_fields(self, normal=normal / length, offset=offset, mask=checked_mask(self.mask, count))
 
 
-def _poses(name: str, pose: Any) -> jax.Array:
+def checked_poses(name: str, pose: Any) -> jax.Array:
     """Poses (*batch, n, 7), wxyz before xyz, of a jaxlie.SE3, such an array, or positions alone."""
     if isinstance(pose, jaxlie.SE3) or np.shape(pose)[-1:] == (7,):
         numbers = jnp.asarray(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
     else:
-        position = _points(f"{name}: pose", pose)
+        position = checked_points(f"{name}: pose", pose)
         upright = jnp.broadcast_to(jnp.eye(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
         numbers = jnp.concatenate([upright, position], axis=-1)
     if np.ndim(numbers) < 2:
@@ -225,7 +228,7 @@ def _sizes(name: str, value: Any, count: int) -> jax.Array:
     return jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
 
 
-def _points(name: str, value: Any) -> jax.Array:
+def checked_points(name: str, value: Any) -> jax.Array:
     points = validation.vector(name, value, 3)
     if points.ndim < 2:
         raise JaxikError(f"{name} has shape (*batch, n, 3), not {points.shape}: write [point] for one")
@@ -238,7 +241,7 @@ def _finite(name: str, value: Any) -> None:
         raise JaxikError(f"{name} is finite, not {np.asarray(value)!r}; mask says which obstacles are there")
 
 
-def _radii(name: str, value: Any, count: int) -> jax.Array:
+def checked_radii(name: str, value: Any, count: int) -> jax.Array:
     return _one_each(name, validation.positive(name, value), count)
 
 
@@ -249,7 +252,7 @@ def _one_each(name: str, value: jax.Array, count: int) -> jax.Array:
     return jnp.broadcast_to(value, (*value.shape[:-1], count))
 
 
-def _mask(value: Any, count: int) -> jax.Array:
+def checked_mask(value: Any, count: int) -> jax.Array:
     if value is None:
         return jnp.ones(count, bool)
     mask = jnp.asarray(value)

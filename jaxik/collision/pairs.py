@@ -25,7 +25,11 @@ OBSTACLE_KINDS = {
     "ellipsoids": "ellipsoid",
     "hulls": "hull",
     "planes": "plane",
+    "field": "field",
+    "points": "points",
 }
+# Of no shape, and kept away from pieces of what encloses the robot's shapes.
+FIELDS, PIECE = ("field", "points"), "piece"
 # Shapes that are solid without end have no distance from each other.
 ENDLESS = "plane"
 
@@ -34,6 +38,8 @@ NamedPairs = tuple[tuple[str, str], ...]
 
 # Kinds that a formula takes as one, for pairs that have none of their own.
 PRIMITIVE, PRIMITIVES = "primitive", ("sphere", "capsule", "box", "cylinder", "ellipsoid")
+# Of every shape but spheres.
+PIECES = 4
 # The order in which a formula takes its shapes.
 _ORDER = ("sphere", "capsule", "box", PRIMITIVE, "hull", "plane")
 _CLOSED = ("sphere", "capsule", "box", "plane")
@@ -60,7 +66,8 @@ class PairTable:
 
     Attributes:
       classes: the pairs by their kinds.
-      names: of each pair, in the order of the classes: a shape of the robot, and another or an obstacle as "boxes/3".
+      names: of each pair, in the order of the classes: a shape of the robot, and another or an obstacle as "boxes/3";
+        four times the same where its pieces are looked at, with "field/0" or "points/0".
       bodies: of each pair, the bodies that carry its shapes; 0, the world, carries obstacles.
     """
 
@@ -117,13 +124,18 @@ def pair_table(
     else:
         chosen = list(dict.fromkeys(_chosen(topology, shapes, labels, fixed, pairs)))
     kinds = [*shapes.kinds, *(OBSTACLE_KINDS[kind] for kind, number in obstacles for _ in range(number))]
-    chosen = [(i, j) for i, j in chosen if not kinds[i] == kinds[j] == ENDLESS]
+    chosen = [(i, j) for i, j in chosen if not (kinds[i] == ENDLESS and kinds[j] in (ENDLESS, *FIELDS))]
     if not chosen:
         raise JaxikError(f"{topology.name} has no pair of shapes whose distance can change: nothing to look at")
     classes, order = [], []
-    for class_kinds, members in _classes(chosen, kinds).items():
+    for class_kinds, members in _classes([x for x in chosen if kinds[x[1]] not in FIELDS], kinds).items():
         classes.append(_class(class_kinds, members, kinds))
         order += members
+    for kind in FIELDS:
+        if members := [i for i, j in chosen if kinds[j] == kind]:
+            classes.append(_class_of_field(kind, members, shapes.kinds))
+            counts, obstacle = piece_counts(shapes.kinds), kinds.index(kind)
+            order += [(i, obstacle) for i in members for _ in range(counts[i])]
     bodies = [*shapes.bodies, *[0] * (len(labels) - count)]
     return PairTable(
         tuple(classes),
@@ -169,6 +181,18 @@ def _class(class_kinds: tuple[str, str], pairs: list[tuple[int, int]], kinds: li
     sides = [(j, i) if other_way else (i, j) for (i, j), other_way in zip(pairs, turned, strict=True)]
     rows = tuple(tuple(row(pair[side], class_kinds[side]) for pair in sides) for side in (0, 1))
     return PairClass(class_kinds, (rows[0], rows[1]), turned)
+
+
+def _class_of_field(kind: str, members: list[int], kinds: tuple[str, ...]) -> PairClass:
+    """The pieces of some of a robot's shapes, of all its kinds, with the one obstacle of a kind of field."""
+    counts = piece_counts(kinds)
+    rows = tuple(sum(counts[:i]) + k for i in members for k in range(counts[i]))
+    return PairClass((PIECE, kind), (rows, (0,) * len(rows)), (False,) * len(rows))
+
+
+def piece_counts(kinds: tuple[str, ...]) -> list[int]:
+    """Into how many pieces each shape is cut, so that a long link has a row for each part of it that is near."""
+    return [1 if kind == "sphere" else PIECES for kind in kinds]
 
 
 def _rows_by_kind(kinds: list[str]) -> list[int]:

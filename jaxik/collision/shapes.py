@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from jaxik.collision.boxes import Box
 from jaxik.collision.convex import CYLINDER, ELLIPSOID, Hull, Primitive, of_box, of_point, of_segment
-from jaxik.collision.pairs import PRIMITIVE, PRIMITIVES
+from jaxik.collision.pairs import PIECE, PRIMITIVE, PRIMITIVES
+from jaxik.collision.pieces import Cloud, Grid, cloud, pieces
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.segments import Segment
 from jaxik.collision.world import World
@@ -20,7 +21,8 @@ from jaxik.numerics import lie
 from jaxik.numerics.linalg import static_gather
 from jaxik.numerics.vectors import Vector, dot, from_array
 
-Core = Vector | Segment | Box | Primitive | Hull | HalfSpace
+Field = Grid | Cloud
+Core = Vector | Segment | Box | Primitive | Hull | HalfSpace | Field
 
 
 class Swept(NamedTuple):
@@ -78,8 +80,12 @@ def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, posit
     found = {kind: [x[kind] for x in (ours, theirs) if kind in x] for kind in KINDS}
     found[PRIMITIVE] = [x.as_primitives() for kind in PRIMITIVES for x in found[kind]]
     found["capsule"] = found["capsule"] + [spheres.as_capsules() for spheres in found["sphere"]]
+    fields = {} if world is None else of_fields(world, position.dtype)
+    if fields:
+        segments, radius = pieces(geometry, rotation, position)
+        fields[PIECE] = Swept(segments, radius, jnp.ones_like(radius, bool))
     # Small arrays: what each pair takes from them is then part of the loop over pairs.
-    return {kind: jax.tree.map(_joined, *parts) for kind, parts in found.items() if parts}
+    return {kind: jax.tree.map(_joined, *parts) for kind, parts in found.items() if parts} | fields
 
 
 def _joined(*parts: jax.Array) -> jax.Array:
@@ -170,6 +176,21 @@ def of_world(world: World, dtype: jnp.dtype) -> dict[str, Swept]:
         x = world.planes
         found["plane"] = Swept(HalfSpace(from_array(x.normal), x.offset), jnp.zeros_like(x.offset), x.mask)
     return jax.tree.map(lambda x: x if x.dtype == bool else x.astype(dtype), found)
+
+
+def of_fields(world: World, dtype: jnp.dtype) -> dict[str, Swept]:
+    """The obstacles of one element that are no shapes, by kind."""
+    found = {}
+    if world.field is not None:
+        box = _box(world.field.pose[None].astype(dtype), jnp.zeros((1, 3), dtype))
+        corner, axes = jax.tree.map(lambda x: x[0], (box.center, box.axes))
+        grid = Grid(corner, axes, world.field.cell.astype(dtype), world.field.distance.astype(dtype))
+        found["field"] = Swept(grid, jnp.zeros(1, dtype), jnp.ones(1, bool))
+    if world.points is not None:
+        x = world.points
+        points = cloud(x.position.astype(dtype), x.radius.astype(dtype), x.mask)
+        found["points"] = Swept(points, jnp.zeros(1, dtype), jnp.ones(1, bool))
+    return found
 
 
 def _box(pose: jax.Array, half: jax.Array) -> Box:

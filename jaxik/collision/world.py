@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
+from jaxik.collision.fields import Points, VoxelField
 from jaxik.collision.mesh_hulls import hull_vertices, padded
 from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Hulls, Planes, Spheres
+from jaxik.collision.pairs import FIELDS
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree
 
 # The numbers of MuJoCo's kinds of geoms (mjtGeom).
-_MESH = 7
+_HEIGHTS, _MESH = 1, 7
 _OF_MUJOCO = {0: "planes", 2: "spheres", 3: "capsules", 4: "ellipsoids", 5: "cylinders", 6: "boxes", _MESH: "hulls"}
 
 
@@ -27,6 +29,8 @@ class World:
 
     Args:
       spheres, capsules, boxes, cylinders, ellipsoids, hulls, planes: obstacles of each kind; None for none.
+      field: a grid of distances, as of a height field or a scan; points: a cloud. From these, capsules or spheres that
+        enclose the robot's shapes are kept away.
 
     Raises:
       JaxikError: for a wrong type, and for a world without obstacles.
@@ -39,6 +43,8 @@ class World:
     ellipsoids: Ellipsoids | None = leaf(default=None)
     hulls: Hulls | None = leaf(default=None)
     planes: Planes | None = leaf(default=None)
+    field: VoxelField | None = leaf(default=None)
+    points: Points | None = leaf(default=None)
 
     def __post_init__(self) -> None:
         for name, kind in _KINDS.items():
@@ -52,13 +58,15 @@ class World:
     def from_mujoco(cls, model: Any, data: Any = None) -> World:
         """What stands still in a model and collides (contype, conaffinity), meshes as their convex hulls.
 
+        A height field becomes a `VoxelField` with cells as wide as its own are.
+
         Args:
           model: a mujoco.MjModel of a scene, with or without a robot; nothing that moves is taken. It is not modified.
           data: its mujoco.MjData with the kinematics computed, for bodies that were put elsewhere (mocap); None: all
             stand where the model has them.
 
         Raises:
-          JaxikError: if nothing stands still that collides; for height fields and the like, which are of no kind here.
+          JaxikError: if nothing stands still that collides; for a second height field, and what is of no kind here.
         """
         return cls(**_standing(model, data))
 
@@ -66,7 +74,9 @@ class World:
     def counts(self) -> dict[str, int]:
         """How many obstacles there are of each kind that has any, those that are masked included."""
         every = {name: getattr(self, name) for name in _KINDS}
-        return {name: value.mask.shape[-1] for name, value in every.items() if value is not None}
+        return {
+            name: 1 if name in FIELDS else value.mask.shape[-1] for name, value in every.items() if value is not None
+        }
 
 
 _KINDS = {
@@ -77,6 +87,8 @@ _KINDS = {
     "ellipsoids": Ellipsoids,
     "hulls": Hulls,
     "planes": Planes,
+    "field": VoxelField,
+    "points": Points,
 }
 
 
@@ -84,13 +96,17 @@ def _standing(model: Any, data: Any) -> dict[str, Any]:
     """The obstacles of a model by kind."""
     collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
     still = np.flatnonzero(collides & (model.body_weldid[model.geom_bodyid] == 0))
+    terrain = [int(g) for g in still if model.geom_type[g] == _HEIGHTS]
+    still = np.setdiff1d(still, terrain)
     unknown = [model.geom(g).name or f"geom {g}" for g in still if model.geom_type[g] not in _OF_MUJOCO]
     if unknown:
         raise JaxikError(f"only {', '.join(_OF_MUJOCO.values())} are obstacles, not {', '.join(unknown)}")
-    poses = (
-        _poses_of(model, still) if data is None else (data.geom_xmat[still].reshape(-1, 3, 3), data.geom_xpos[still])
-    )
+    if len(terrain) > 1:
+        raise JaxikError(f"a World has one height field, this model {len(terrain)}: take their geoms in turn")
+    poses = _placed(model, data, still)
     found: dict[str, Any] = {}
+    if terrain:
+        found["field"] = _height_field(model, terrain[0], *(x[0] for x in _placed(model, data, np.array(terrain))))
     for number in dict.fromkeys(model.geom_type[still].tolist()):
         rows = model.geom_type[still] == number
         axes, position = (x[rows] for x in poses)
@@ -122,6 +138,26 @@ def _obstacles(kind: str, axes: np.ndarray, position: np.ndarray, size: np.ndarr
             return Planes(z, np.sum(z * position, axis=1))
         case _:
             return Hulls(pose, padded(vertices))
+
+
+def _height_field(model: Any, geom: int, axes: np.ndarray, position: np.ndarray) -> VoxelField:
+    """A height field of MuJoCo: rows along y, heights as shares of the largest, over a base that is solid."""
+    number = model.geom_dataid[geom]
+    half_x, half_y, largest, base = model.hfield_size[number]
+    rows, columns = model.hfield_nrow[number], model.hfield_ncol[number]
+    start = model.hfield_adr[number]
+    heights = largest * model.hfield_data[start : start + rows * columns].reshape(rows, columns).T
+    spacing = np.array([2 * half_x / (columns - 1), 2 * half_y / (rows - 1)])
+    corner = position + axes @ [-half_x, -half_y, 0]
+    rotation = jaxlie.SO3.from_matrix(jnp.asarray(axes))
+    pose = jaxlie.SE3.from_rotation_and_translation(rotation, jnp.asarray(corner))
+    return VoxelField.from_heights(heights, spacing, pose, room=max(float(base), 0.2))
+
+
+def _placed(model: Any, data: Any, geoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if data is None:
+        return _poses_of(model, geoms)
+    return data.geom_xmat[geoms].reshape(-1, 3, 3), data.geom_xpos[geoms]
 
 
 def _poses_of(model: Any, geoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

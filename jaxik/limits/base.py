@@ -79,6 +79,23 @@ class Limit:
         """Signed distances (p,) that are looked at again where a step arrives: none that is positive turns negative."""
         return None
 
+    def look(
+        self, robot: Robot, kin: Kinematics, displacement: jax.Array | None = None, before: Any = None
+    ) -> tuple[Any, jax.Array, jax.Array]:
+        """Look at `distances` once more, somewhere on the way of a step.
+
+        Args:
+          displacement (nv,): what led here from the last look; None at the first.
+          before: what the last look found.
+
+        Returns:
+          What the next look needs, the distances (p,), and whether each (p,) of those that were positive stayed so all
+          the way since the last look. By default nothing is known of the way.
+        """
+        distances = self.distances(robot, kin)
+        assert distances is not None
+        return (), distances, jnp.ones(distances.shape, bool)
+
     def lower_bound_of_rows(
         self, robot: Robot, kin: Kinematics, motion: Motion, directions: jax.Array
     ) -> tuple[jax.Array, jax.Array] | None:
@@ -100,6 +117,11 @@ def share(value: Any) -> jax.Array:
     if not isinstance(gain, Tracer) and not ((np.asarray(gain) > 0) & (np.asarray(gain) <= 1)).all():
         raise JaxikError(f"gain is in (0, 1], not {value}")
     return gain
+
+
+def share_of_step(gain: Any, rate: Any, motion: Motion) -> Any:
+    """The share () of the distance to a limit that one step may use: a gain, or by a rate [1/s] where there is one."""
+    return gain if rate is None else 1 - jnp.exp(-rate * motion.dt)
 
 
 def noise(matrix: jax.Array) -> jax.Array:

@@ -9,6 +9,7 @@ from jaxik.collision.distances import separations, table_of
 from jaxik.collision.nearest import nearest_pairs
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
+from jaxik.collision.sweep import Look, look
 from jaxik.collision.world import World
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
@@ -17,7 +18,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.motion import Motion
-from jaxik.limits.base import Limit, Rows, share
+from jaxik.limits.base import Limit, Rows, share, share_of_step
 from jaxik.robot.robot import Robot
 from jaxik.tasks.clearance import ClearanceTask, check_pairs
 
@@ -40,7 +41,8 @@ class CollisionLimit(Limit):
     best but not free is COLLIDES.
 
     `step` looks at all pairs again where it arrives, and is shortened until none that was apart overlaps, and none that
-    overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out.
+    overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out. `step(continuous=True)`
+    looks at the way as well, on which a fast joint may pass a thin obstacle.
 
     Of two boxes that face each other with corners or edges, it is their separation along an axis that is kept above the
     margin: their distance, which is never less, may then be more than the margin asks. Whether they overlap is exact.
@@ -100,6 +102,14 @@ class CollisionLimit(Limit):
         robot, limit = robot.astype(kin.q.dtype), cast(self, kin.q.dtype)
         return separations(geometry_of(robot.name, robot.geometry), limit.world, self.table(robot), kin)
 
+    def look(
+        self, robot: Robot, kin: Kinematics, displacement: jax.Array | None = None, before: Look | None = None
+    ) -> tuple[Look, jax.Array, jax.Array]:
+        robot, limit = robot.astype(kin.q.dtype), cast(self, kin.q.dtype)
+        geometry = geometry_of(robot.name, robot.geometry)
+        found, free = look(geometry, limit.world, self.table(robot), kin, displacement, before)
+        return found, found.distance, free
+
     def clearance_task(self, priority: int) -> KeptClear:
         """Aims a little farther than the margin, which rounding then does not miss."""
         beyond = jnp.maximum(AIM_BEYOND * self.margin, LEAST_BEYOND)
@@ -110,6 +120,6 @@ class CollisionLimit(Limit):
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         geometry = geometry_of(robot.name, robot.geometry)
         nearest = nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
-        part = self.gain if self.rate is None else 1 - jnp.exp(-self.rate * motion.dt)
+        part = share_of_step(self.gain, self.rate, motion)
         free = jnp.isfinite(nearest.distance)
         return -nearest.jacobian, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)

@@ -9,7 +9,7 @@ outside its limits comes back at the speed that it is allowed, where mink and pi
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -139,3 +139,25 @@ def merged_distances(limits: Sequence[Limit], robot: Robot, kin: Kinematics) -> 
       kin: evaluated with the frames of the limits.
     """
     return jnp.concatenate([d for limit in limits if (d := limit.distances(robot, kin)) is not None])
+
+
+class Looks(NamedTuple):
+    """What all limits find on the way of a step.
+
+    Attributes:
+      seen: what the next look of each limit needs.
+      distance (p,): as of `merged_distances`.
+    """
+
+    seen: tuple[Any, ...]
+    distance: jax.Array
+
+
+def merged_look(
+    limits: Sequence[Limit], robot: Robot, kin: Kinematics, displacement: jax.Array | None, before: Looks | None
+) -> tuple[Looks, jax.Array]:
+    """Look at the distances of all limits; and whether all that were positive stayed so (p,) since the look before."""
+    each = [None] * len(limits) if before is None else before.seen
+    found = [limit.look(robot, kin, displacement, seen) for limit, seen in zip(limits, each, strict=True)]
+    seen, distances, free = zip(*found, strict=True)
+    return Looks(seen, jnp.concatenate(distances)), jnp.concatenate(free)

@@ -13,7 +13,7 @@ from jaxik.core.pytree import leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.motion import Motion
-from jaxik.limits.base import Limit, Rows, share, times
+from jaxik.limits.base import Limit, Rows, share, share_of_step, times
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
@@ -31,23 +31,31 @@ class PositionLimit(Limit):
       normal: n (*batch, 3), in world axes, pointing out of the half space; its length does not matter.
       offset: distance (*batch,) [m] of the plane from the world's origin along the normal; infinite for none.
       gain: the share of the distance to the plane that one step may use (*batch,).
+      rate: [1/s] (*batch,) instead of `gain`: the share is then 1 - exp(-rate dt), and motion the same at any dt.
 
     Raises:
-      JaxikError: for a wrong type or shape, a zero normal, an offset that is NaN or a gain outside (0, 1]; in
-        `Problem`, for a frame of another robot.
+      JaxikError: for a wrong type or shape, a zero normal, an offset that is NaN, a gain outside (0, 1] or a rate
+        that is not above zero; in `Problem`, for a frame of another robot.
     """
 
     frame: Frame = static()
     normal: Any = leaf(1)
     offset: Any = leaf(0)
     gain: Any = leaf(0, default=0.95)
+    rate: Any = leaf(0, default=None)
 
     def __post_init__(self) -> None:
         arguments.frame("frame", self.frame)
         offset = validation.array("offset", self.offset)
         if not isinstance(offset, Tracer) and np.isnan(offset).any():
             raise JaxikError(f"offset is a distance [m] along the normal, not {self.offset}")
-        set_fields(self, normal=arguments.direction("normal", self.normal), offset=offset, gain=share(self.gain))
+        set_fields(
+            self,
+            normal=arguments.direction("normal", self.normal),
+            offset=offset,
+            gain=share(self.gain),
+            rate=None if self.rate is None else validation.positive("rate", self.rate),
+        )
 
     @property
     def frames(self) -> tuple[Frame, ...]:
@@ -67,4 +75,5 @@ class PositionLimit(Limit):
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         distance = self.distance(robot, kin)
-        return -self.task.jacobian(robot, kin)[None], times(self.gain, distance)[None]
+        part = share_of_step(self.gain, self.rate, motion)
+        return -self.task.jacobian(robot, kin)[None], times(part, distance)[None]

@@ -8,6 +8,7 @@ import jaxlie
 import numpy as np
 
 from jaxik.collision.world import World
+from jaxik.kinematics.visual import Mesh
 from jaxik.pictures.shapes import (
     BOX,
     CAPSULE,
@@ -20,6 +21,7 @@ from jaxik.pictures.shapes import (
     matrices,
     z_towards,
 )
+from jaxik.pictures.surfaces import grid_surface, hull_surface
 from jaxik.robot.robot import Robot
 
 # Colours that people tell apart whatever their eyes (Okabe and Ito, 2008).
@@ -118,7 +120,7 @@ def draw_points(points: Any, radius: float, color: Sequence[float], alpha: float
 
 
 def draw_world(world: World) -> Drawing:
-    """Obstacles that are there, of a batch of worlds the first; half spaces (without end) and hulls are left out."""
+    """Obstacles that are there, of a batch of worlds the first; half spaces, which have no end, are left out."""
     world = first_of_batch(world)
     parts = [primitives(SPHERE, np.zeros(3), np.zeros((0, 3)), np.eye(3), OBSTACLE)]
     if world.spheres is not None:
@@ -144,7 +146,32 @@ def draw_world(world: World) -> Drawing:
         ellipsoids, there = world.ellipsoids, np.asarray(world.ellipsoids.mask)
         pose = np.asarray(ellipsoids.pose, float)[there]
         parts.append(primitives(ELLIPSOID, ellipsoids.half_size[there], pose[:, 4:], matrices(pose[:, :4]), OBSTACLE))
-    return joined(parts)
+    if world.points is not None:
+        points, there = world.points, np.asarray(world.points.mask)
+        size = np.pad(np.asarray(points.radius, float)[there, None], ((0, 0), (0, 2)))
+        parts.append(primitives(SPHERE, size, points.position[there], np.eye(3), OBSTACLE))
+    return joined([*parts, *_surfaces(world)])
+
+
+def _surfaces(world: World) -> list[Drawing]:
+    """Hulls, and what is solid in a grid of distances, in cubes."""
+    found = []
+    if world.hulls is not None:
+        pose, there = np.asarray(world.hulls.pose, float), np.asarray(world.hulls.mask)
+        hulls = zip(pose[there], np.asarray(world.hulls.corners, float)[there], strict=True)
+        found = [(at, hull_surface(corners)) for at, corners in hulls]
+    if world.field is not None:
+        surface = grid_surface(np.asarray(world.field.distance), float(world.field.cell))
+        found.append((np.asarray(world.field.pose, float), surface))
+    return [_surface(at, *surface) for at, surface in found if surface is not None]
+
+
+def _surface(pose: np.ndarray, middle: np.ndarray, mesh: Mesh) -> Drawing:
+    rotation = matrices(pose[None, :4])
+    size = np.abs(mesh.vertices).max(axis=0)
+    drawing = primitives(MESH, size, pose[None, 4:] + rotation[0] @ middle, rotation, OBSTACLE)
+    drawing.mesh[0] = mesh
+    return drawing
 
 
 def draw_line(points: Any, radius: float, color: Sequence[float]) -> Drawing:

@@ -11,6 +11,7 @@ from jaxik.core.pytree import core_ranks
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.pictures.arm_meshes import Surface, arm_surfaces
+from jaxik.pictures.surfaces import hull_surface
 from jaxik.robot.loading.catalog import bundled_robots, find_by_name
 from jaxik.robot.robot import Robot
 
@@ -115,15 +116,20 @@ def _seen_shapes(robot: Robot) -> Shapes:
 
 def _kept_shapes(geometry: Geometry) -> Shapes:
     numbers = {"sphere": SPHERE, "capsule": CAPSULE, "box": BOX, "cylinder": CYLINDER, "ellipsoid": ELLIPSOID}
-    rows = [i for i, kind in enumerate(geometry.kinds) if kind in numbers]
+    hulls = iter(np.asarray(geometry.corners, float))
+    surfaces = [hull_surface(next(hulls)) if kind == "hull" else None for kind in geometry.kinds]
+    rows = [i for i, kind in enumerate(geometry.kinds) if kind in numbers or surfaces[i] is not None]
+    # The corners of a hull are about the middle of its box already.
+    meshes = np.full(len(rows), None)
+    meshes[:] = [None if (surface := surfaces[i]) is None else surface[1] for i in rows]
     return unpainted(
         np.array([geometry.bodies[i] for i in rows], int),
-        np.array([numbers[geometry.kinds[i]] for i in rows], int),
+        np.array([numbers.get(geometry.kinds[i], MESH) for i in rows], int),
         np.asarray(geometry.size)[rows],
         np.asarray(geometry.position)[rows],
         matrices(np.asarray(geometry.quaternion, float)[rows]),
         np.zeros(len(rows), bool),
-    )
+    )._replace(mesh=meshes)
 
 
 def _bundled_shapes(topology: Topology) -> Shapes | None:

@@ -13,6 +13,7 @@ from jaxik.batching.broadcast import batch_shape, fold, over_batch
 from jaxik.batching.linear_map import of_each
 from jaxik.batching.method import lanes_that_fit
 from jaxik.collision.pairs import PairTable
+from jaxik.collision.sweep import Look, look, march
 from jaxik.collision.world import World
 from jaxik.core.pytree import core_ranks
 from jaxik.kinematics import dynamics, home, manifold, sampling
@@ -28,6 +29,8 @@ from jaxik.numerics.lie import Transform
 PairFunction = Callable[[Geometry, World | None, PairTable, Kinematics], Any]
 # Numbers of each pair that are in the cache at a time.
 NUMBERS = 4
+# Configurations on a way that are looked at, and the least part of it between two of them.
+LOOKS, SHORTEST = 128, 2.0**-10
 
 
 @partial(jax.jit, static_argnums=1)
@@ -121,6 +124,46 @@ def _compiled_of_pairs(
 
     given = robot.astype(q.dtype), world, q
     return of_each(of_one, given, (core_ranks(robot), core_ranks(world), 1), lanes_that_fit(NUMBERS * len(table.names)))
+
+
+def way_is_free(
+    table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, ends: dict[str, jax.Array]
+) -> jax.Array:
+    """Whether all pairs of a table stay farther apart than a margin on the way between two configurations (*batch,).
+
+    Args:
+      ends: "q" and "to" (*batch, nq), and "margin" (*batch,).
+    """
+    given, ranks = {"robot": robot, "world": world, **ends}, {"q": 1, "to": 1, "margin": 0}
+    batch_shape(given, {"robot": core_ranks(robot), "world": core_ranks(world), **ranks})
+    return _compiled_way_is_free(table, evaluation, robot, world, ends)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled_way_is_free(
+    table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, ends: dict[str, jax.Array]
+) -> jax.Array:
+    dtype = ends["q"].dtype
+
+    def of_one(robot: RobotModel, world: World | None, q: jax.Array, to: jax.Array, margin: jax.Array) -> jax.Array:
+        geometry, constants = robot.geometry, segments(robot, evaluation)
+        assert geometry is not None
+        whole = manifold.difference(robot.topology, q, to)
+
+        def at(share: jax.Array) -> Kinematics:
+            return forward(constants, manifold.integrate(robot.topology, q, share * whole))
+
+        def look_at(share: jax.Array, ahead: jax.Array, before: Look) -> tuple[Look, jax.Array, jax.Array]:
+            found, free = look(geometry, world, table, at(share), ahead * whole, before, margin)
+            return found, jnp.all(found.distance >= margin), jnp.all(free)
+
+        shapes = jax.eval_shape(lambda: look(geometry, world, table, at(jnp.zeros((), dtype)))[0])
+        nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return march(look_at, nothing, dtype, LOOKS, SHORTEST).share == 1
+
+    given = robot.astype(dtype), world, ends["q"], ends["to"].astype(dtype), ends["margin"].astype(dtype)
+    ranks = core_ranks(robot), core_ranks(world), 1, 1, 0
+    return of_each(of_one, given, ranks, lanes_that_fit(NUMBERS * len(table.names)))
 
 
 def poses(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:

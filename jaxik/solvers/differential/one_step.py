@@ -15,7 +15,7 @@ from jaxik.results.step_result import StepResult
 from jaxik.solvers.differential.hierarchy import descend
 from jaxik.solvers.differential.integrate import integrate_within_limits
 from jaxik.solvers.differential.linearization import Linearization, linearized
-from jaxik.solvers.differential.shorten import arrive
+from jaxik.solvers.differential.shorten import arrive, arrive_without_crossing
 
 
 class Stepped(NamedTuple):
@@ -32,6 +32,8 @@ def take(
     damping: jax.Array,
     warm_start: ActiveSet | None,
     options: QPOptions | None,
+    *,
+    continuous: bool = False,
 ) -> Stepped:
     """Take one step, of one element."""
     # Under jit the duration has not been checked before.
@@ -43,7 +45,7 @@ def take(
     status = jnp.where(finite, descent.status, Status.NONFINITE).astype(jnp.int32)
     none = has_no_solution(status)
     x = jnp.where(none, 0, descent.displacement)
-    arrival = arrive(problem, q, x, model.lower, model.upper)
+    arrival = (arrive_without_crossing if continuous else arrive)(problem, q, x, model.lower, model.upper)
     if arrival is not None:
         status = jnp.where(jnp.isnan(arrival.clearance), Status.NONFINITE, status).astype(jnp.int32)
         none = has_no_solution(status)

@@ -35,6 +35,7 @@ def step(
     previous_acceleration: Any = None,
     warm_start: ActiveSet | None = None,
     options: QPOptions | None = None,
+    continuous: bool = False,
 ) -> StepResult:
     """Take one step of differential inverse kinematics: the best displacement that limits and constraints allow.
 
@@ -52,6 +53,8 @@ def step(
       previous_acceleration: of it (*batch, nv) [rad/s^2, m/s^2], for jerk limits; None: zero.
       warm_start: `qp.active` of an earlier result, which saves time and changes nothing else.
       options: `QPOptions` of the quadratic program.
+      continuous: whether a `CollisionLimit` holds on the way from `q` to where the step leads as well, to 1e-6 m, and
+        not only there; static: a program of its own. The step is shortened where that is not certain.
 
     Returns:
       A `StepResult`. Failure is a status, never an exception, and `q` and `velocity` are never NaN.
@@ -67,7 +70,9 @@ def step(
     given = (problem, q, motion, damping, warm_start, options)
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape(_named(given), _named(_ranks(given)))
-    return stepped(lanes_that_fit(problem.robot.nv**2), *given)
+    if not isinstance(continuous, bool):
+        raise JaxikError(f"continuous is True or False, known before jit, not {continuous!r}")
+    return stepped(lanes_that_fit(problem.robot.nv**2), continuous, *given)
 
 
 def linearize(
@@ -115,10 +120,10 @@ def _named(given: tuple[Any, ...]) -> dict[str, Any]:
     return dict(zip(("problem", "q", "motion", "damping", "warm_start", "options"), given, strict=True))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def stepped(width: int, *given: Any) -> StepResult:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def stepped(width: int, continuous: bool, *given: Any) -> StepResult:
     given = _cast(*given)
-    return run_differentiable(_step_method(width), given, _ranks(given), STEP).result
+    return run_differentiable(_step_method(width, continuous), given, _ranks(given), STEP).result
 
 
 @jax.jit
@@ -135,5 +140,5 @@ def _cast(problem: Problem, q: jax.Array, *rest: Any) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _step_method(width: int) -> Method:
-    return single_pass(take, width)
+def _step_method(width: int, continuous: bool) -> Method:
+    return single_pass(functools.partial(take, continuous=continuous), width)

@@ -115,7 +115,8 @@ def advanced(
     aims = aimed_ahead(problem, before.targets, targets, options.feed_forward)
     has_jerk = any(isinstance(limit, JerkLimit) for limit in limits_of(problem))
     motion = Motion(dt, before.velocity, before.acceleration if has_jerk else None)
-    result = stepped(width, placed(problem, aims), before.q, motion, options.damping, before.active, options.qp_options)
+    asked = placed(problem, aims), before.q, motion, options.damping, before.active, options.qp_options
+    result = stepped(width, options.continuous, *asked)
     acceleration = (result.velocity - before.velocity) / dt[..., None]
     motion = result.velocity, acceleration, (acceleration - before.acceleration) / dt[..., None]
     described = described_at(placed(problem, targets), result.q, *motion, result.status, dt)

@@ -1,0 +1,229 @@
+"""Whether shapes stay apart all the way between two configurations, and not only at both ends.
+
+Every joint turns or slides at a constant rate. Seen from one shape of a pair, a point of the other moves by no more
+than M = exp(W) sum |dq_j| r_j, with r_j how far the shape reaches from the axis of joint j and W the angles by which
+the joints between the two turn, all together; and its acceleration is no more than 2 W M, each joint turning what those
+behind it do. A direction that separates two convex shapes by s at one end and by s' at the other then separates them by
+(1 - t) s + t s' - W M t (1 - t) at least on the way, which is nowhere negative if (sqrt s + sqrt s')^2 >= W M. What is
+no convex shape, a grid or a cloud of points, has no such direction: there d + d' >= M is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from jaxik.collision.boxes import Box
+from jaxik.collision.convex import Hull, Primitive
+from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, gathered, moved_by, operands
+from jaxik.collision.enclosing import enclosing_capsules
+from jaxik.collision.pairs import ENDLESS, FIELDS, PairTable
+from jaxik.collision.planes import HalfSpace
+from jaxik.collision.segments import Segment
+from jaxik.collision.shapes import Core
+from jaxik.collision.world import World
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.geometry import Geometry
+from jaxik.numerics.linalg import static_gather
+from jaxik.numerics.vectors import Vector, dot, from_array
+
+# Overlaps [m] that are not looked for on the way: what slides along another shape would else have to stop.
+SLACK = 1e-6
+
+
+class Look(NamedTuple):
+    """Pairs (p,) of a table at one configuration, in its order.
+
+    Attributes:
+      distance [m]: as of `separations`.
+      normal: of the contact, in the axes of the body that carries the shape from which the other is seen.
+    """
+
+    distance: jax.Array
+    normal: Vector
+
+
+class Seen(NamedTuple):
+    """From which of its two shapes each pair (p,) is looked at; static.
+
+    Attributes:
+      bodies: of the shapes from which the others are seen.
+      moving: the others, which are of the robot.
+      between (p, nv): bool, the degrees of freedom that move one against the other.
+    """
+
+    bodies: list[int]
+    moving: list[int]
+    between: np.ndarray
+
+
+def look(
+    geometry: Geometry,
+    world: World | None,
+    table: PairTable,
+    kin: Kinematics,
+    displacement: jax.Array | None = None,
+    before: Look | None = None,
+    margin: Any = 0.0,
+) -> tuple[Look, jax.Array]:
+    """Look at all pairs of a table, and whether each that was apart stayed so (p,) since the look before.
+
+    Args:
+      displacement (nv,): what led here from there; None, as for `before`: this is the first look.
+      margin () [m]: what counts as apart.
+    """
+    given, seen = operands(geometry, world, table, kin), _seen(geometry, table, kin)
+    contacts = [contact_of(pairs._replace(turned=None), SEPARATIONS) for pairs in given]
+    contact = jax.tree.map(lambda *parts: jnp.concatenate(parts), *contacts)
+    axes = _axes(kin, seen.bodies)
+    found = Look(contact.distance, Vector(*(dot(axis, contact.normal) for axis in axes)))
+    if before is None or displacement is None:
+        return found, jnp.ones(len(table.names), bool)
+    x, y, z = axes
+    normal = x * before.normal.x + y * before.normal.y + z * before.normal.z
+    cuts = np.cumsum([0, *(pairs.rows[0].size for pairs in given)])
+    after = [
+        contact.distance[a:b] if pairs.kinds[1] in FIELDS else _along(pairs, normal[a:b])
+        for pairs, a, b in zip(given, cuts[:-1], cuts[1:], strict=True)
+    ]
+    moved, turned = _largest_motion(geometry, kin, seen, displacement)
+    first, last = (jnp.maximum(s - margin + SLACK, 0) for s in (before.distance, jnp.concatenate(after)))
+    convex = np.repeat([pairs.kinds[1] not in FIELDS for pairs in given], np.diff(cuts))
+    enough = jnp.where(convex, (jnp.sqrt(first) + jnp.sqrt(last)) ** 2 >= turned * moved, first + last >= moved)
+    free = (last > 0) & enough
+    return found, free | (before.distance - margin < -SLACK)
+
+
+def _seen(geometry: Geometry, table: PairTable, kin: Kinematics) -> Seen:
+    """A pair is seen from the shape that fewer joints move, and from an endless one in any case."""
+    place, moved = {name: i for i, name in enumerate(geometry.names)}, moved_by(kin)
+    bodies, moving = [], []
+    for (first, second), (of_first, of_second) in zip(table.names, table.bodies, strict=True):
+        mine = second in place and geometry.kinds[place[second]] != ENDLESS
+        endless = geometry.kinds[place[first]] == ENDLESS
+        turned = mine and (endless or moved[of_second].sum() > moved[of_first].sum())
+        bodies.append(of_first if turned else of_second)
+        moving.append(place[second if turned else first])
+    return Seen(bodies, moving, table.signs(moved) != 0)
+
+
+def _axes(kin: Kinematics, bodies: list[int]) -> tuple[Vector, Vector, Vector]:
+    """The axes (p,) of bodies in the world; 0 is the world, whether or not it carries a shape."""
+    frames = [frame for frame in kin.plan.frames if frame.kind == "body"]
+    known = {frame.index: 1 + i for i, frame in enumerate(frames)}
+    rotations = static_gather(kin.frame_rotations, [kin.plan.frames.index(frame) for frame in frames])
+    rotations = jnp.concatenate([jnp.eye(3, dtype=rotations.dtype)[None], rotations])
+    rotations = static_gather(rotations, [known[body] if body else 0 for body in bodies])
+    x, y, z = (from_array(rotations[:, :, i]) for i in range(3))
+    return x, y, z
+
+
+def _along(given: Operands, normal: Vector) -> jax.Array:
+    """By how much directions (p,) separate the pairs of a class."""
+    a, b = gathered(given.first, given.rows[0]), gathered(given.second, given.rows[1])
+    apart = dot(normal, _farthest(b.core, -normal) - _farthest(a.core, normal)) - a.radius - b.radius
+    return jnp.where(a.exists & b.exists, apart, jnp.inf)
+
+
+def _farthest(core: Core, direction: Vector) -> Vector:
+    """The point of a core that is farthest in a direction; of a half space, its normal."""
+    match core:
+        case Vector():
+            return core
+        case Segment():
+            return core.at(jnp.where(dot(core.half, direction) < 0, -1.0, 1.0))
+        case Box():
+            return core.support(direction)
+        case HalfSpace():
+            return core.normal * core.offset
+        case Primitive() | Hull():
+            return core.center + core.reach(direction)
+        case _:
+            raise TypeError(f"of {type(core).__name__} nothing is farthest")
+
+
+def _largest_motion(
+    geometry: Geometry, kin: Kinematics, seen: Seen, displacement: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """M (p,) [m], by which a point of the moving shape moves at most, and W (p,) [rad], by which the joints turn."""
+    carriers = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
+    rotation, position = static_gather(kin.frame_rotations, carriers), static_gather(kin.frame_positions, carriers)
+    segment, radius = enclosing_capsules(geometry, rotation, position)
+    anchors, linear, angular = (Vector(*(x[i] for i in range(3))) for x in (kin.anchors, kin.linear, kin.angular))
+    turns = jnp.sqrt(dot(angular, angular))
+
+    def speed(end: float) -> jax.Array:
+        """Of one end of each segment, for a unit rate of each joint (n, nv)."""
+        arm = segment.at(jnp.full_like(radius, end)).map(lambda c, a: c[:, None] - a, anchors)
+        across = Vector(
+            angular.y * arm.z - angular.z * arm.y,
+            angular.z * arm.x - angular.x * arm.z,
+            angular.x * arm.y - angular.y * arm.x,
+        )
+        swing = across + linear
+        return jnp.sqrt(dot(swing, swing))
+
+    reach = jnp.maximum(speed(-1.0), speed(1.0)) + radius[:, None] * turns
+    # Most pairs of one shape with obstacles have the same joints between them.
+    cases = np.concatenate([np.array(seen.moving)[:, None], seen.between], axis=1)
+    different, which = np.unique(cases, axis=0, return_inverse=True)
+    size = jnp.abs(displacement) * jnp.asarray(different[:, 1:], displacement.dtype)
+    turned = jnp.sum(size * turns, axis=1)
+    moved = jnp.exp(turned) * jnp.sum(size * static_gather(reach, different[:, 0].tolist()), axis=1)
+    return moved[which.ravel()], turned[which.ravel()]
+
+
+class March(NamedTuple):
+    """How far a way is known to be free.
+
+    Attributes:
+      share (): of the way, from 0 to 1.
+      ahead (): how much farther the next look is; 0: it is the end.
+      looks (): how many there were.
+      seen: at `share`.
+    """
+
+    share: jax.Array
+    ahead: jax.Array
+    looks: jax.Array
+    seen: Any
+
+
+def march(
+    look_at: Callable[[jax.Array, jax.Array, Any], tuple[Any, jax.Array, jax.Array]],
+    nothing: Any,
+    dtype: Any,
+    looks: int,
+    shortest: float,
+) -> March:
+    """Go along a way as far as it is known to be free, by long strides where they are, and by halves of them.
+
+    Args:
+      look_at: share of the way, how much of it is new, what was seen before -> what is seen there, whether all is free
+        there () of bool, and whether it is on the new part.
+      nothing: zeros like what is seen.
+      looks: at most, the first, at the start, included.
+      shortest: stride, as a share of the way.
+    """
+
+    def stride(m: March) -> March:
+        first = m.looks == 0
+        found, free, way_is_free = look_at(m.share + m.ahead, m.ahead, m.seen)
+        free = free & (way_is_free | first)
+        share, half = jnp.where(free, m.share + m.ahead, m.share), m.ahead / 2
+        longer = jnp.where(first, 1, jnp.minimum(2 * m.ahead, 1 - share))
+        ahead = jnp.where(free, longer, jnp.where(half < shortest, 0, half))
+        seen = jax.tree.map(lambda new, old: jnp.where(free | first, new, old), found, m.seen)
+        return March(share, ahead, m.looks + 1, seen)
+
+    def goes_on(m: March) -> jax.Array:
+        return (m.looks == 0) | ((m.ahead > 0) & (m.looks < looks))
+
+    zero = jnp.zeros((), dtype)
+    return lax.while_loop(goes_on, stride, March(zero, zero, jnp.zeros((), jnp.int32), nothing))
