@@ -97,7 +97,7 @@ class Robot(RobotModel):
           UnknownNameError: if there is no such frame.
           JaxikError: for a name that is taken, an unknown kind, an axis of no length, frames of one rigid body.
         """
-        if isinstance(second, list | tuple):
+        if not isinstance(second, Frame | str):
             robot = self
             for frame in map(self.frame, second):
                 robot = robot.with_closure(candidate(name, frame.name), first, frame, kind, axis=axis, q=q)
