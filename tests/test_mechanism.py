@@ -188,6 +188,16 @@ def test_links_move_by_translations_and_then_turns_about_z_y_and_x() -> None:
     np.testing.assert_allclose([angles.yaw, angles.pitch, angles.roll], q[3:], atol=1e-12)
 
 
+def test_joints_that_are_geared_turn_together() -> None:
+    made = linkage()
+    made.link("wheel", position=(0, 0, 1), joints="EZ")
+    made.coupling("gears", "wheel", "crank", -2.0)
+    robot = made.build()
+    assert robot.topology.couplings[0].name == "gears"
+    q = robot.sample(jax.random.key(0))
+    np.testing.assert_allclose(q[robot.q_indices("wheel")], -2 * q[robot.q_indices("crank")])
+
+
 def test_closures_are_saved_with_the_robot(tmp_path: Path) -> None:
     path = tmp_path / "four_bar.npz"
     jaxik.save(path, four_bar())
@@ -211,6 +221,13 @@ MISTAKES: dict[str, tuple[Any, str]] = {
     "mass": (lambda m: m.link("more", mass=0.0), "mass is above 0"),
     "numbers": (lambda m: m.link("more", position=(1, 2)), "position is 3 finite numbers"),
     "rigid": (lambda m: (m.closure("self", "pin", "pen"), m.build()), "'pin' and 'pen' are of one rigid body"),
+    "joints": (lambda m: (m.link("a", joints=("X", "Y")), m.link("a_x", joints="X")), "joint 'a_x' already"),
+    "places": (
+        lambda m: (m.closure("more", "end", "pen", "spherical"), m.build()),
+        "'more' hold 'end' at two",
+    ),
+    "coupled": (lambda m: m.coupling("gears", "crank", "rockr"), "rocker"),
+    "coupling": (lambda m: m.coupling("loop", "crank", "rocker"), "'loop' already"),
     "kind": (lambda m: (m.closure("more", "pin", "crank", "hing"), m.build()), "hinge"),
     "axis": (lambda m: (m.closure("more", "pin", "crank", axis=(0, 0, 0)), m.build()), "axis is a direction"),
 }

@@ -489,3 +489,28 @@ def test_urdf_floating_joint_inside_the_tree_is_slides_and_a_ball():
     assert joint_names(model) == ["j", "f_TX", "f_TY", "f_TZ", "f_R"]
     data = forward(model, np.array([np.pi / 2, 0.1, 0.2, 0.3, 1, 0, 0, 0]))
     np.testing.assert_allclose(data.body("c").xpos, [-0.2, 0.1, 1.3], atol=1e-12)
+
+
+_TREES = {
+    "names used twice": (("a", "a"), (("j", "a", "b"),), "link names used twice: a"),
+    "joints of one name": (("a", "b", "c"), (("j", "a", "b"), ("j", "b", "c")), "joint names used twice: j"),
+    "a loop": (
+        ("a", "b", "c"),
+        (("j", "a", "c"), ("k", "b", "c"), ("l", "a", "b")),
+        "two joints: c; .*with_closure",
+    ),
+    "no root": (("a", "b"), (("j", "a", "b"), ("k", "b", "a")), "no link is the root"),
+}
+
+
+@pytest.mark.parametrize("mistake", _TREES)
+def test_a_urdf_that_is_no_tree_is_told_in_one_line(mistake):
+    links, joints, said = _TREES[mistake]
+    text = "".join(f'<link name="{name}"/>' for name in links)
+    text += "".join(
+        f'<joint name="{name}" type="continuous"><parent link="{parent}"/><child link="{child}"/></joint>'
+        for name, parent, child in joints
+    )
+    with pytest.raises(LoadError, match=said) as error:
+        read_source(f'<robot name="r">{text}</robot>')
+    assert "\n" not in str(error.value)

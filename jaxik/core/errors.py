@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Iterable
 
-_LISTED = 20  # names printed when none is near: about two terminal lines
+_LISTED = 30  # names printed when none is near: about three terminal lines
 
 
 class JaxikError(ValueError):
@@ -37,7 +37,7 @@ def unknown_name(kind: str, given: str, known: Iterable[str]) -> UnknownNameErro
         known: every valid name.
 
     Returns:
-        The error (not raised): it offers the near names where there are any, else the first 20 valid ones.
+        The error (not raised): it offers the near names where there are any, else the first 30 valid ones.
     """
     names = sorted(set(known))
     near = near_names(given, names)

@@ -50,3 +50,16 @@ def chains(parts: tuple[Chain, ...], status: jax.Array, residuals: dict[str, Any
     norms = [jnp.sqrt(sum(map(square, chain.parts), jnp.zeros(batch))) for chain in parts]
     names = ([getattr(chain, field) for chain in parts] for field in ("goals", "joints", "closures"))
     return Chains(status, jnp.stack(norms, axis=-1), *map(tuple, names))
+
+
+def chains_of(stored: Any) -> tuple[Chain, ...]:
+    """The chains that a file has as lists."""
+    return tuple(
+        Chain(
+            tuple(goals),
+            tuple(joints),
+            tuple(closures),
+            tuple(Part(task, rows if rows is None else (rows[0], rows[1])) for task, rows in parts),
+        )
+        for goals, joints, closures, parts in stored
+    )

@@ -13,6 +13,8 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
 | `derivative_status` | (*batch,) | `jaxik.DerivativeStatus`: what that is worth, -1 where nothing was differentiated |
 | `clearance`, `nearest` | (*batch,) | with a `CollisionLimit`: the least distance [m], and which pair has it |
+| `chains` | () | JSON: goals, joints, closures and parts of the residuals of each chain that shares no joint |
+| `chain_status` | (*batch, n) | of several chains: the status of each |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
@@ -32,6 +34,7 @@ is static).
 """
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,6 +52,7 @@ from jaxik.core.status import Status
 from jaxik.core.trees import nested, parts
 from jaxik.core.version import __version__
 from jaxik.results import track_files
+from jaxik.results.chains import chains_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import Trace
 from jaxik.results.track import Track
@@ -57,6 +61,7 @@ from jaxik.robot.robot import Robot
 
 FORMAT = "jaxik solution"
 _TREES = ("residuals", "trace")
+_CHAINS = "chains"
 _FOLDERS = "residuals/", "targets/", "trace/"
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
 _OPTIONAL = frozenset(f.name for f in dataclasses.fields(Solution) if f.default is None)
@@ -189,6 +194,7 @@ def write_solution(
     arrays |= {f"residuals/{part}": residual for part, residual in residuals.items()}
     arrays |= robot_npz.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
+    arrays[_CHAINS] = json.dumps(solution.chain_parts)
     units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
     if solution.clearance is not None:
         units |= {"clearance": "m"}
@@ -208,7 +214,9 @@ def _solution_of(found: Archive) -> Solution:
     q = found.numbers("q", (topology.nq,))
     batch = q.shape[:-1]
     there = [name for name in _ARRAYS if name not in _OPTIONAL or name in found.arrays]
-    arrays = {name: q if name == "q" else found.numbers(name, batch) for name in there}
+    chains = chains_of(found.json(_CHAINS)) if _CHAINS in found.arrays else ()
+    axes = {"chain_status": (*batch, len(chains))}
+    arrays = {name: q if name == "q" else found.numbers(name, axes.get(name, batch)) for name in there}
     residuals = {
         name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")
     }
@@ -223,7 +231,7 @@ def _solution_of(found: Archive) -> Solution:
         residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
         trace=trace,
         topology=topology,
-        chain_parts=(),
+        chain_parts=chains,
         residual_units=tuple((part, str(units.get(f"residuals/{part}", ""))) for part in sorted(residuals)),
     )
 

@@ -62,7 +62,7 @@ class Solution(Outcome):
         """Goals, joints and closures that hang together, and how each chain ended: `chains.status` (*batch, n).
 
         Tasks and closures are of one chain if they depend on a common joint, directly or through others; what is
-        switched off counts. A solution that was read from a file has none.
+        switched off counts.
         """
         status = jnp.asarray(self.status)[..., None] if self.chain_status is None else self.chain_status
         return chains(self.chain_parts, status, self.residuals)

@@ -31,6 +31,8 @@ from jaxik.kinematics.topology import subtree
 from jaxik.robot import batched
 from jaxik.robot.closure import with_closure
 from jaxik.robot.equality_lookup import select
+from jaxik.robot.free_root import with_free_root
+from jaxik.robot.joint_data import read_joints, write_joints
 from jaxik.robot.pins import pinned
 from jaxik.robot.switching import candidate, with_active
 
@@ -67,7 +69,7 @@ class Robot(RobotModel):
         self,
         name: str,
         first: Frame | str,
-        second: Frame | str | Sequence[Frame | str],
+        second: Frame | str | list[Any] | tuple[Any, ...],
         kind: str | Sequence[str] = "weld",
         *,
         axis: Any = (0.0, 0.0, 1.0),
@@ -142,6 +144,21 @@ class Robot(RobotModel):
         """
         return pinned(self, self._configuration(q), [self.frame(frame) for frame in frames], active, kind)
 
+    def with_free_root(self, body: str | None = None, name: str = "root") -> Robot:
+        """A robot whose root, fixed to the world so far, is free: as a URDF of what walks, flies or floats has none.
+
+        Its pose comes into configurations before the joints behind it, at home where it is fixed now.
+
+        Args:
+          body: that hangs on the world; None: the only one with joints.
+          name: of the free joint.
+
+        Raises:
+          UnknownNameError: if there is no such body.
+          JaxikError: for a body that moves already or does not hang on the world, and a name that is taken.
+        """
+        return with_free_root(self, body, name)
+
     def with_rest(self, q: Any) -> Robot:
         """The robot with another `q_home` (*batch, nq): where `solve` starts, and postures and pictures are by default.
 
@@ -160,13 +177,16 @@ class Robot(RobotModel):
 
         Args:
           values: joint name to coordinate: (*batch) or (*batch, 1) for hinges and slides [rad or m], (*batch, 4) wxyz
-            for balls, (*batch, 7) position and wxyz for free joints.
+            for balls, (*batch, 7) position and wxyz for free joints; or a `mujoco.MjData`, of this model or a scene
+            with more in it, whose joints are read by name.
           base: configuration (*batch, nq) that gives the other joints; `q_home` by default.
 
         Raises:
           UnknownNameError: if there is no such joint.
           JaxikError: if a value has a wrong shape.
         """
+        if hasattr(values, "qpos") and hasattr(values, "joint"):
+            values = read_joints(values, self.joint_names)
         if not isinstance(values, Mapping):
             raise JaxikError(f"values is a dict from joint name to coordinate, not {type(values).__name__}")
         q = self.q_home if base is None else self._configuration(base)
@@ -200,6 +220,18 @@ class Robot(RobotModel):
         q = self._configuration(q)
         found = {joint.name: q[..., joint.q_index : joint.q_index + joint.type.nq] for joint in self.topology.joints}
         return {name: value[..., 0] if value.shape[-1] == 1 else value for name, value in found.items()}
+
+    def copy_to(self, data: Any, q: Any) -> None:
+        """Write a configuration (nq,) into the `qpos` of a `mujoco.MjData`, joint by joint of the same name.
+
+        Raises:
+          UnknownNameError: if the data has no joint of a name.
+          JaxikError: for a batch.
+        """
+        q = self._configuration(q)
+        if q.ndim > 1:
+            raise JaxikError(f"a configuration (nq,) is copied to data, not a batch {q.shape[:-1]}")
+        write_joints(data, self.joint_values(q))
 
     def sample(self, key: jax.Array, shape: tuple[int, ...] | int = (), *, unlimited_range: float = 1.0) -> jax.Array:
         """Random configurations (*shape, nq).

@@ -96,8 +96,11 @@ class Mechanism:
         body = self._bodies[parent].add_body(name=name, pos=_numbers("position", position, 3))
         body.quat = _numbers("quaternion", quaternion, 4)
         self._masses[name] = _mass(name, mass)
+        taken = {joint.name for joint in self._spec.joints}
         for kind in sorted(limits, key=[*AXES, "BALL", "FREE"].index):
             joint = name if len(limits) == 1 else f"{name}_{kind.lower()}"
+            if joint in taken:
+                raise JaxikError(f"{self.name} has a joint {joint!r} already: choose another name for link {name!r}")
             _add_joint(body, joint, kind, limits[kind])
             if kind in rests:
                 self._rest[joint] = rests[kind]
@@ -164,8 +167,10 @@ class Mechanism:
         """The robot, with a closure for each that was added; `q_home` is the rest pose, which need not meet them.
 
         Raises:
-          JaxikError: for a closure between frames of one rigid body, and for what MuJoCo refuses.
+          JaxikError: for a closure between frames of one rigid body, closures that hold one point at two places of a
+            body, and for what MuJoCo refuses.
         """
+        self._check_points()
         robot = load_robot(self._complete(), meshes=True)
         for closure in self._closures:
             robot = robot.with_closure(closure.name, closure.first, closure.second, closure.kind, axis=closure.axis)
@@ -193,6 +198,23 @@ class Mechanism:
             raise JaxikError(f"a name is text, not {name!r}")
         if name in self._bodies or name in self._frames:
             raise JaxikError(f"{self.name} has a link or frame {name!r} already: choose another name")
+
+    def _check_points(self) -> None:
+        """Raise for closures that contradict each other: they hold one frame at two places of one link."""
+        held: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
+        for closure in self._closures:
+            if not isinstance(closure.kind, str) or closure.kind in ("cylinder", "slide"):
+                continue
+            for frame, other in ((closure.first, closure.second), (closure.second, closure.first)):
+                link = self._frames.get(other, other)
+                site = self._spec.site(other) if other in self._frames else None
+                place = np.zeros(3) if site is None else np.array(site.pos)
+                name, before = held.setdefault((frame, link), (closure.name, place))
+                if not np.allclose(before, place, atol=1e-12):
+                    raise JaxikError(
+                        f"closures {name!r} and {closure.name!r} hold {frame!r} at two places of link {link!r}: "
+                        "drop one of them"
+                    )
 
     def _complete(self) -> Any:
         """A copy of the model, with balls and capsules to look at and the rest pose as its keyframe "home"."""

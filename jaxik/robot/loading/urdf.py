@@ -7,6 +7,7 @@ takes a floating joint only on the world. The XML is rewritten before MuJoCo rea
 
 import dataclasses
 import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -67,6 +68,7 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
                 f"URDF knows {', '.join(_JOINT_TYPES)}"
             )
 
+    _check_tree(root, joints, where)
     dropped, bare = _resolve_meshes(root, folder)
     dropped += _drop_mimics_of_nothing(joints)
     try:
@@ -87,6 +89,25 @@ def read_urdf(text: str, folder: Path, where: str) -> Urdf:
     for name, child in inner_floats:
         _add_floating(spec.body(child), name)
     return Urdf(spec, velocity_limits, locked, dropped, bare)
+
+
+def _check_tree(root: ET.Element, joints: list[ET.Element], where: str) -> None:
+    """Raise a LoadError for names used twice, links that hang on two joints, and a model without a root link."""
+    links = [link.get("name", "") for link in root.findall("link")]
+    for kind, names in (("link", links), ("joint", [joint.get("name", "") for joint in joints])):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise LoadError(f"{where}: {kind} names used twice: {summarise(twice)}; give each {kind} its own")
+    children = [child.get("link", "") for joint in joints for child in joint.findall("child")]
+    parted = [name for name, count in Counter(children).items() if count > 1]
+    if parted:
+        raise LoadError(
+            f"{where}: links that hang on two joints: {summarise(parted)}; a URDF is a tree: drop one of the "
+            "joints, and close the loop by robot.with_closure"
+        )
+    parents = {parent.get("link", "") for joint in joints for parent in joint.findall("parent")}
+    if links and not {*links, *parents} - set(children):
+        raise LoadError(f"{where}: no link is the root, each hangs on another: drop the joint that closes the loop")
 
 
 def _drop_mimics_of_nothing(joints: list[ET.Element]) -> tuple[str, ...]:

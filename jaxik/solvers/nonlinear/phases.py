@@ -214,7 +214,8 @@ def _lower(level: int, constrained: bool) -> Phase:
         if level > 1:
             return result.stationary | result.solved
         # Constraints that cannot be met are kept as near as they get: tasks that they do not touch are still solved.
-        return (result.met | result.stationary) & ~result.solved
+        reached = result.met | result.stationary
+        return reached & ~result.solved if constrained else reached
 
     def init(context: Context, result: Result, _: jax.Array) -> nullspace_newton.State:
         return nullspace_newton.start(context.prepared, result.q, result.errors, result.iterations, result.spent, level)
