@@ -12,6 +12,7 @@ from jaxik.batching.broadcast import Batch, filled, fold
 from jaxik.batching.devices import cores_for
 from jaxik.batching.method import Method, iterate
 from jaxik.batching.queue import stream
+from jaxik.batching.sharding import on_shards
 
 
 def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
@@ -72,7 +73,7 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any) -> Any:
     @custom_vmap
     def run(*leaves: Any) -> Any:
         if any(mapped):
-            return stream(method, list(leaves), mapped, treedef)
+            return on_shards(lambda *own: stream(method, list(own), mapped, treedef), leaves, mapped)
         return iterate(method, *jax.tree.unflatten(treedef, leaves))
 
     @run.def_vmap

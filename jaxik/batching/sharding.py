@@ -1,0 +1,83 @@
+"""Elements that are spread over devices stay there, and so do their answers: each device works through its own."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.sharding import NamedSharding, PartitionSpec
+
+# The axis of elements in the rule for the partitioner.
+ELEMENTS = "elements"
+
+
+def on_shards(function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool]) -> Any:
+    """The answers of `function`, worked out by each device for the elements that it has.
+
+    XLA knows no way to divide a loop over lanes that take elements from one queue: it would gather all elements on each
+    device. Here it learns that elements are independent. With one device, and in a `shard_map`, nothing is added to the
+    program.
+
+    Args:
+      function: leaves -> a pytree of arrays with a leading axis of N elements.
+      leaves: mapped ones have that axis, too.
+    """
+    if jax.device_count() == 1 or jax.sharding.get_abstract_mesh().manual_axes:
+        return function(*leaves)
+    if (mesh := _explicit_mesh(leaves)) is not None:
+        return _on_explicit_shards(function, leaves, mapped, mesh)
+    x64, precision = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    whole, shapes = jax.make_jaxpr(function, return_shape=True)(*leaves)
+    # What partitions takes no constants: they are arguments, which all devices have.
+    count, has_axis = len(whole.consts), (*(False for _ in whole.consts), *mapped)
+
+    def evaluated(*arrays: Any) -> list[Any]:
+        return jaxpr_as_fun(ClosedJaxpr(whole.jaxpr, arrays[:count]))(*arrays[count:])
+
+    def of_one_device(*arrays: Any) -> list[Any]:
+        # It is traced when XLA compiles, where what was set around the call is no longer so.
+        with jax.enable_x64(x64), jax.default_matmul_precision(precision):
+            return jax.tree.leaves(function(*arrays[count:]))
+
+    def divided(mesh: Any, arguments: Any, results: Any) -> Any:
+        axes = next(
+            (x.sharding.spec[0] for x, m in zip(arguments, has_axis, strict=True) if m and x.sharding.spec), None
+        )
+        share = tuple(NamedSharding(mesh, PartitionSpec(axes) if m else PartitionSpec()) for m in has_axis)
+        return mesh, of_one_device, [NamedSharding(mesh, PartitionSpec(axes)) for _ in results], share
+
+    def rule(mesh: Any, operands: Any, results: Any) -> SdyShardingRule:
+        return _rule([x.rank for x in operands], [x.rank for x in results], has_axis)
+
+    partitioned = custom_partitioning(evaluated)
+    partitioned.def_partition(divided, sharding_rule=rule)
+    return jax.tree.unflatten(jax.tree.structure(shapes), partitioned(*whole.consts, *leaves))
+
+
+def _rule(operands: list[int], results: list[int], mapped: Sequence[bool]) -> SdyShardingRule:
+    """That operands and results share the axis of elements; all other axes are whole on each device."""
+    others: list[str] = []
+
+    def mapping(rank: int, has_elements: bool) -> ArrayMapping:
+        own = [f"whole{len(others) + i}" for i in range(rank - has_elements)]
+        others.extend(own)
+        return ArrayMapping(*([ELEMENTS] if has_elements else []), *own)
+
+    inputs = tuple(mapping(rank, m) for rank, m in zip(operands, mapped, strict=True))
+    outputs = tuple(mapping(rank, True) for rank in results)
+    return SdyShardingRule(inputs, outputs, need_replication_factors=tuple(others))
+
+
+def _explicit_mesh(leaves: Sequence[Any]) -> Any:
+    """The mesh that is part of the types of arrays, where one is."""
+    meshes = [jax.typeof(x).sharding.mesh for x in leaves]
+    return next((mesh for mesh in meshes if not mesh.empty and mesh.explicit_axes), None)
+
+
+def _on_explicit_shards(function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool], mesh: Any) -> Any:
+    specs = [jax.typeof(x).sharding.spec for x in leaves]
+    axes = next((spec[0] for spec, m in zip(specs, mapped, strict=True) if m and spec and spec[0] is not None), None)
+    wanted = tuple(PartitionSpec(axes) if m else PartitionSpec() for m in mapped)
+    moved = [jax.sharding.reshard(x, NamedSharding(mesh, spec)) for x, spec in zip(leaves, wanted, strict=True)]
+    return jax.shard_map(function, mesh=mesh, in_specs=wanted, out_specs=PartitionSpec(axes), check_vma=False)(*moved)

@@ -1,0 +1,67 @@
+"""Batches that are spread over eight devices stay there, without a flag, and have the bits that one device gives."""
+
+import pytest
+from fresh import run, run_program
+
+PROGRAM = """
+import sys, jax
+jax.config.update("jax_num_cpu_devices", 8)
+jax.config.update("jax_enable_x64", sys.argv[1] == "close")
+import jax.numpy as jnp, jaxlie, numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+import jaxik
+
+robot = jaxik.load_robot("double_pendulum")
+target = robot.frame_pose(robot.sample(jax.random.key(0), (48,)), "tcp")
+start = jnp.broadcast_to(robot.q_home, (48, robot.nq))
+
+def problem(target):
+    return jaxik.Problem(robot, {"tip": jaxik.FrameTask(robot.frame("tcp"), target, orientation_cost=None)})
+
+def gradient(target):
+    def loss(shift):
+        moved = jaxlie.SE3.from_translation(shift) @ target
+        return jnp.sum(jaxik.solve(problem(moved), start).q ** 2, axis=-1)
+    return jax.jvp(loss, (jnp.zeros((48, 3)),), (jnp.ones((48, 3)),))[1]
+
+along = lambda target: {"tip": jaxlie.SE3(jnp.broadcast_to(target.wxyz_xyz, (3, 48, 7)))}
+VERBS = {
+    "solve": lambda target: jaxik.solve(problem(target), start),
+    "search": lambda target: jaxik.search(problem(target), jax.random.key(1)),
+    "step": lambda target: jaxik.step(problem(target), start, 0.01),
+    "track": lambda target: jaxik.track(problem(target), start, 0.01, along(target)).q,
+    "gradient": gradient,
+    "vmap": lambda target: jax.vmap(lambda t: jaxik.solve(problem(t), robot.q_home).q)(target),
+    "two axes": lambda target: jaxik.solve(problem(jaxlie.SE3(target.wxyz_xyz.reshape(8, 6, 7)))).q,
+}
+equality, kind, *names = sys.argv[1:]
+mesh = jax.make_mesh((8,), ("x",), axis_types=(getattr(AxisType, kind),))
+for name in names:
+    verb = jax.jit(VERBS[name])
+    alone, spread = verb(target), verb(jax.device_put(target, NamedSharding(mesh, PartitionSpec("x"))))
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(spread)):
+        if equality == "bits":
+            np.testing.assert_array_equal(np.asarray(a), np.asarray(b), err_msg=name)
+        else:
+            np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-6, atol=1e-9, err_msg=name)
+        axis = 1 if name == "track" else 0
+        assert b.sharding.spec[axis] == "x" and len(b.addressable_shards) == 8, (name, b.sharding)
+print("equal")
+"""
+
+
+@pytest.mark.parametrize(("kind", "names"), [("Auto", ["solve"]), ("Explicit", ["step"])])
+def test_what_is_spread_over_devices_stays_there(kind: str, names: list[str]) -> None:
+    """Compiled quickly, programs of other sizes round otherwise."""
+    found = run_program(PROGRAM, "close", kind, *names)
+    assert found.stdout.strip().endswith("equal"), found.stderr[-2000:]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(("kind", "names"), [
+    ("Auto", ["solve", "gradient", "search", "step", "track", "vmap", "two axes"]),
+    ("Explicit", ["solve", "search", "step"]),
+])  # fmt: skip
+def test_it_has_the_bits_that_one_device_gives(kind: str, names: list[str]) -> None:
+    found = run("-c", PROGRAM, "bits", kind, *names)
+    assert found.stdout.strip().endswith("equal"), found.stderr[-2000:]
