@@ -131,16 +131,18 @@ def test_a_result_says_what_is_near() -> None:
 
 
 def test_rows_are_derivatives_of_distances_to_the_nearest_pairs() -> None:
-    limit, robot = jaxik.CollisionLimit(world(), margin=0.01, gain=0.5, rows=4), arm()
+    limit, robot = jaxik.CollisionLimit(world(), margin=0.01, gain=0.5, rows=20), arm()
     q = robot.sample(jax.random.key(5))
     motion = Motion(0.1, None)
 
     def rows(q: jax.Array) -> Any:
         kin = robot.kinematics(q, limit.frames_of(robot))
-        return limit.inequalities(robot, kin, motion)
+        matrix, right = limit.inequalities(robot, kin, motion)
+        order = jnp.argsort(right)
+        return matrix[order], right[order]
 
     def distances(q: jax.Array) -> jax.Array:
-        return jnp.sort(limit.distances(robot, robot.kinematics(q, limit.frames_of(robot))))[:4]
+        return jnp.sort(limit.distances(robot, robot.kinematics(q, limit.frames_of(robot))))
 
     matrix, right = rows(q)
     step = 1e-6
@@ -149,7 +151,26 @@ def test_rows_are_derivatives_of_distances_to_the_nearest_pairs() -> None:
     np.testing.assert_allclose(right, 0.5 * (distances(q) - 0.01), atol=1e-12)
     timed = dataclasses.replace(limit, rate=jnp.asarray(3.0))
     right = timed.inequalities(robot, robot.kinematics(q, limit.frames_of(robot)), motion)[1]
-    np.testing.assert_allclose(right, (1 - np.exp(-0.3)) * (distances(q) - 0.01), atol=1e-12)
+    np.testing.assert_allclose(jnp.sort(right), (1 - np.exp(-0.3)) * (distances(q) - 0.01), atol=1e-12)
+
+
+def test_rows_are_of_the_pairs_that_may_meet_first() -> None:
+    """Ten small balls beside a slow link are nearer than what is over the hand."""
+    beside = [(0.1 + 0.02 * i, side * 0.06, 0.517) for side in (-1, 1) for i in range(5)]
+    obstacles = jaxik.World(spheres=jaxik.Spheres([*beside, (0.85, 0, 0.75)], [*[0.01] * 10, 0.1]))
+    robot, q = arm(), jnp.asarray([1.4, 0.1, 0.1])
+    limit = jaxik.CollisionLimit(obstacles, margin=0.0, gain=1.0, rows=4)
+    kin = robot.kinematics(q, limit.frames_of(robot))
+    distance = np.asarray(limit.distances(robot, kin))
+    hand = limit.table(robot).names.index(("palm", "spheres/10"))
+    assert distance[hand] > 0 and (distance < distance[hand]).sum() >= 8
+    _, right = limit.inequalities(robot, kin, Motion(0.1))
+    np.testing.assert_allclose(right[0], distance[hand])
+    overlapping = dataclasses.replace(obstacles.spheres, radius=obstacles.spheres.radius + 0.05)
+    deep = dataclasses.replace(limit, world=jaxik.World(spheres=overlapping))
+    distance = np.asarray(deep.distances(robot, kin))
+    assert (distance < 0).sum() > 4
+    np.testing.assert_allclose(deep.inequalities(robot, kin, Motion(0.1))[1], np.sort(distance)[:4], atol=1e-12)
 
 
 def test_a_step_is_shortened_where_its_rows_let_it_overlap() -> None:

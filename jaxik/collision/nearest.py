@@ -9,6 +9,7 @@ from jax import lax
 from jaxik.collision.contact import either
 from jaxik.collision.distances import SEPARATIONS, contact_of, distance_rows, moved_by, operands, separations
 from jaxik.collision.pairs import PairTable
+from jaxik.collision.reach import largest_motion, seen_pairs
 from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.geometry import Geometry
@@ -28,15 +29,28 @@ class NearestPairs(NamedTuple):
 
 
 def nearest_pairs(
-    geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, count: int
+    geometry: Geometry,
+    world: World | None,
+    table: PairTable,
+    kin: Kinematics,
+    count: int,
+    soonest: bool = False,
 ) -> NearestPairs:
     """The nearest pairs of a table, of one element, with their rows.
+
+    By `soonest` these are the pairs that may meet first, all joints at the same rate: a hand that is farther from an
+    obstacle than an elbow may be in it before. What overlaps comes first, the deepest before all.
 
     Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
     given = operands(geometry, world, table, kin)
     distance = [contact_of(pairs, SEPARATIONS).distance for pairs in given]
-    found, which = _nearest(jnp.concatenate(distance), count)
+    every = jnp.concatenate(distance)
+    found, which = _nearest(every, count)
+    if soonest:
+        moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
+        _, which = _nearest(every / jnp.where(every > 0, moved, jnp.min(moved)), count)
+        found = every[which]
     contact, start = None, 0
     for pairs, of_class in zip(given, distance, strict=True):
         place = which - start

@@ -20,15 +20,14 @@ from jax import lax
 
 from jaxik.collision.boxes import Box
 from jaxik.collision.convex import Hull, Primitive
-from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, gathered, moved_by, operands
-from jaxik.collision.enclosing import enclosing_capsules
-from jaxik.collision.pairs import ENDLESS, FIELDS, PairTable
+from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, gathered, operands
+from jaxik.collision.pairs import FIELDS, PairTable
 from jaxik.collision.planes import HalfSpace
+from jaxik.collision.reach import largest_motion, seen_pairs
 from jaxik.collision.segments import Segment
 from jaxik.collision.shapes import Core
 from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics
-from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import Geometry
 from jaxik.numerics.linalg import static_gather
 from jaxik.numerics.vectors import Vector, dot, from_array
@@ -49,20 +48,6 @@ class Look(NamedTuple):
     normal: Vector
 
 
-class Seen(NamedTuple):
-    """From which of its two shapes each pair (p,) is looked at; static.
-
-    Attributes:
-      bodies: of the shapes from which the others are seen.
-      moving: the others, which are of the robot.
-      between (p, nv): bool, the degrees of freedom that move one against the other.
-    """
-
-    bodies: list[int]
-    moving: list[int]
-    between: np.ndarray
-
-
 def look(
     geometry: Geometry,
     world: World | None,
@@ -78,7 +63,7 @@ def look(
       displacement (nv,): what led here from there; None, as for `before`: this is the first look.
       margin () [m]: what counts as apart.
     """
-    given, seen = operands(geometry, world, table, kin), _seen(geometry, table, kin)
+    given, seen = operands(geometry, world, table, kin), seen_pairs(geometry, table, kin)
     contacts = [contact_of(pairs._replace(turned=None), SEPARATIONS) for pairs in given]
     contact = jax.tree.map(lambda *parts: jnp.concatenate(parts), *contacts)
     axes = _axes(kin, seen.bodies)
@@ -92,25 +77,13 @@ def look(
         contact.distance[a:b] if pairs.kinds[1] in FIELDS else _along(pairs, normal[a:b])
         for pairs, a, b in zip(given, cuts[:-1], cuts[1:], strict=True)
     ]
-    moved, turned = _largest_motion(geometry, kin, seen, displacement)
+    moved, turned = largest_motion(geometry, kin, seen, jnp.abs(displacement))
+    moved = jnp.exp(turned) * moved
     first, last = (jnp.maximum(s - margin + SLACK, 0) for s in (before.distance, jnp.concatenate(after)))
     convex = np.repeat([pairs.kinds[1] not in FIELDS for pairs in given], np.diff(cuts))
     enough = jnp.where(convex, (jnp.sqrt(first) + jnp.sqrt(last)) ** 2 >= turned * moved, first + last >= moved)
     free = (last > 0) & enough
     return found, free | (before.distance - margin < -SLACK)
-
-
-def _seen(geometry: Geometry, table: PairTable, kin: Kinematics) -> Seen:
-    """A pair is seen from the shape that fewer joints move, and from an endless one in any case."""
-    place, moved = {name: i for i, name in enumerate(geometry.names)}, moved_by(kin)
-    bodies, moving = [], []
-    for (first, second), (of_first, of_second) in zip(table.names, table.bodies, strict=True):
-        mine = second in place and geometry.kinds[place[second]] != ENDLESS
-        endless = geometry.kinds[place[first]] == ENDLESS
-        turned = mine and (endless or moved[of_second].sum() > moved[of_first].sum())
-        bodies.append(of_first if turned else of_second)
-        moving.append(place[second if turned else first])
-    return Seen(bodies, moving, table.signs(moved) != 0)
 
 
 def _axes(kin: Kinematics, bodies: list[int]) -> tuple[Vector, Vector, Vector]:
@@ -146,37 +119,6 @@ def _farthest(core: Core, direction: Vector) -> Vector:
             return core.center + core.reach(direction)
         case _:
             raise TypeError(f"of {type(core).__name__} nothing is farthest")
-
-
-def _largest_motion(
-    geometry: Geometry, kin: Kinematics, seen: Seen, displacement: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """M (p,) [m], by which a point of the moving shape moves at most, and W (p,) [rad], by which the joints turn."""
-    carriers = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
-    rotation, position = static_gather(kin.frame_rotations, carriers), static_gather(kin.frame_positions, carriers)
-    segment, radius = enclosing_capsules(geometry, rotation, position)
-    anchors, linear, angular = (Vector(*(x[i] for i in range(3))) for x in (kin.anchors, kin.linear, kin.angular))
-    turns = jnp.sqrt(dot(angular, angular))
-
-    def speed(end: float) -> jax.Array:
-        """Of one end of each segment, for a unit rate of each joint (n, nv)."""
-        arm = segment.at(jnp.full_like(radius, end)).map(lambda c, a: c[:, None] - a, anchors)
-        across = Vector(
-            angular.y * arm.z - angular.z * arm.y,
-            angular.z * arm.x - angular.x * arm.z,
-            angular.x * arm.y - angular.y * arm.x,
-        )
-        swing = across + linear
-        return jnp.sqrt(dot(swing, swing))
-
-    reach = jnp.maximum(speed(-1.0), speed(1.0)) + radius[:, None] * turns
-    # Most pairs of one shape with obstacles have the same joints between them.
-    cases = np.concatenate([np.array(seen.moving)[:, None], seen.between], axis=1)
-    different, which = np.unique(cases, axis=0, return_inverse=True)
-    size = jnp.abs(displacement) * jnp.asarray(different[:, 1:], displacement.dtype)
-    turned = jnp.sum(size * turns, axis=1)
-    moved = jnp.exp(turned) * jnp.sum(size * static_gather(reach, different[:, 0].tolist()), axis=1)
-    return moved[which.ravel()], turned[which.ravel()]
 
 
 class March(NamedTuple):

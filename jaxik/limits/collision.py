@@ -35,7 +35,7 @@ class KeptClear(ClearanceTask):
 
 @pytree
 class CollisionLimit(Limit):
-    """Keep distances d between shapes above a margin: rows `-d' dq <= gain (d - margin)` of the nearest pairs.
+    """Keep distances d between shapes above a margin: rows `-d' dq <= gain (d - margin)` of pairs that may meet.
 
     `solve` and `search` call a solution CONVERGED only if all pairs are farther apart than the margin; one that is the
     best but not free is COLLIDES.
@@ -57,7 +57,7 @@ class CollisionLimit(Limit):
         millimetres that its row had left: a margin of 5 mm makes that rare, and shortened steps with it.
       gain: the share of d - margin that one step may use (*batch,).
       rate: [1/s] (*batch,) instead of `gain`: the share is then 1 - exp(-rate dt), and motion the same at any dt.
-      rows: how many pairs have a row, the nearest; static.
+      rows: how many pairs have a row, those that may meet first if all joints move alike; static.
 
     Raises:
       JaxikError: for a wrong type or sign; in `Problem`, for a robot without shapes, or whose model had shapes that no
@@ -119,7 +119,7 @@ class CollisionLimit(Limit):
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         geometry = geometry_of(robot.name, robot.geometry)
-        nearest = nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
+        nearest = nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows, soonest=True)
         part = share_of_step(self.gain, self.rate, motion)
         free = jnp.isfinite(nearest.distance)
         return -nearest.jacobian, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)
