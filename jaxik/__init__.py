@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from jaxik.limits.base import Limit
     from jaxik.limits.collision import CollisionLimit
     from jaxik.limits.configuration import ConfigurationLimit
+    from jaxik.limits.elastic import Elastic
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
     from jaxik.limits.jerk import JerkLimit
     from jaxik.limits.position import PositionLimit
@@ -94,6 +95,7 @@ __all__ = [
     "Dataset",
     "DerivativeStatus",
     "Distances",
+    "Elastic",
     "Ellipsoids",
     "EqualityConstraintTask",
     "Frame",
@@ -189,6 +191,7 @@ _NAMES = {  # by module
     "jaxik.limits.base": "Limit",
     "jaxik.limits.collision": "CollisionLimit",
     "jaxik.limits.configuration": "ConfigurationLimit",
+    "jaxik.limits.elastic": "Elastic",
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
     "jaxik.limits.jerk": "JerkLimit",
     "jaxik.limits.position": "PositionLimit",

@@ -10,13 +10,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.core.pytree import leaf, pytree
+from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import movable
-from jaxik.limits.base import noise, without_noise
+from jaxik.limits.base import Rows, noise, without_noise
 from jaxik.limits.combine import merged_bounds, merged_rows
-from jaxik.problem.problem import Level, Problem, constants_of, constraints_of, levels, limits_of
+from jaxik.limits.elastic import Elastic, rows_of_limit
+from jaxik.problem.problem import (
+    Level,
+    Problem,
+    constants_of,
+    constraints_of,
+    elastic_constraints_of,
+    elastic_limits_of,
+    levels,
+    limits_of,
+)
 from jaxik.solvers.differential.limit_recovery import recovery_scale_of
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import map_tasks
@@ -48,12 +58,16 @@ class Linearization:
       lower, upper (*batch, nv): bounds of each degree of freedom, from limits and `dof_mask`.
       G (*batch, k, nv), h (*batch, k): rows of limits; None without.
       A (*batch, p, nv), b (*batch, p): constraints; None without.
+      row_penalties (*batch, k), equality_penalties (*batch, p): of rows that may yield; infinite for others; None where
+        no limit, no constraint is `Elastic`.
       recovery_scale (*batch,): factor on the demands in lower, upper and h: below 1 where a start is outside limits
         that it cannot return into all at once, else 1.
       residuals: by task its residual, and by constraint its rows, without cost and gain; A x - b at x = 0 of velocity
         tasks.
       jacobians: by the same names the Jacobians, with one more axis nv.
       errors: by task or constraint its reported error, as in a `Solution`.
+      elastic_rows: of limits that may yield, whose rows are the last of G: name, whether there are bounds, upper ones
+        (nv,) first, and the number of rows after these; static.
     """
 
     objectives: tuple[Objective, ...] = leaf()
@@ -64,10 +78,13 @@ class Linearization:
     h: jax.Array | None = leaf(1)
     A: jax.Array | None = leaf(2)
     b: jax.Array | None = leaf(1)
+    row_penalties: jax.Array | None = leaf(1)
+    equality_penalties: jax.Array | None = leaf(1)
     recovery_scale: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
     errors: dict[str, Any] = leaf()
+    elastic_rows: tuple[tuple[str, bool, int], ...] = static(default=())
 
     @property
     def H(self) -> jax.Array:  # noqa: N802
@@ -99,6 +116,7 @@ class _Evaluated(NamedTuple):
 def evaluated(problem: Problem, q: jax.Array) -> Kinematics:
     """The kinematics at one configuration (nq,) that tasks, constraints and limits read."""
     readers = (*problem.tasks.values(), *constraints_of(problem, couplings=True).values(), *limits_of(problem))
+    readers = (*readers, *elastic_limits_of(problem).values())
     return forward(constants_of(problem.robot, readers), q)
 
 
@@ -122,13 +140,19 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
-    recovery_scale = recovery_scale_of((lower, upper), limit_rows, constraint_rows)
+    equality_penalties, held_rows = None, constraint_rows
+    if elastic := elastic_constraints_of(problem):
+        equality_penalties = _equality_penalties(constraints, elastic, constraint_values)
+        held = {name: task for name, task in constraints.items() if name not in elastic}
+        held_rows = _constraint_rows(held, constraint_values) if held else None
+    recovery_scale = recovery_scale_of((lower, upper), limit_rows, held_rows)
     lower, upper = (
         jnp.where(lower > 0, recovery_scale * lower, lower),
         jnp.where(upper < 0, recovery_scale * upper, upper),
     )
     if limit_rows is not None:
         limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
+    limit_rows, row_penalties, elastic_rows = _with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
     everything = constraint_values | task_values
     return Linearization(
@@ -140,11 +164,33 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         h=None if limit_rows is None else limit_rows[1],
         A=matrix,
         b=right,
+        row_penalties=row_penalties,
+        equality_penalties=equality_penalties,
         recovery_scale=recovery_scale,
         residuals={name: value.residual for name, value in everything.items()},
         jacobians={name: value.jacobian for name, value in everything.items()},
         errors={name: value.error for name, value in everything.items() if value.error is not None},
+        elastic_rows=elastic_rows,
     )
+
+
+def _with_elastic_limits(
+    problem: Problem, held: Rows | None, kin: Kinematics, motion: Motion
+) -> tuple[Rows | None, jax.Array | None, tuple[tuple[str, bool, int], ...]]:
+    """Rows of limits that hold and, below these, of those that may yield; with their penalties, and what is where."""
+    elastic = elastic_limits_of(problem)
+    if not elastic:
+        return held, None, ()
+    nv, dtype = kin.nv, kin.q.dtype
+    matrix, right = (jnp.zeros((0, nv), dtype), jnp.zeros(0, dtype)) if held is None else held
+    matrices, rights, penalties, places = [matrix], [right], [jnp.full(right.shape, jnp.inf, dtype)], []
+    for name, limit in elastic.items():
+        (matrix, right), boxed = rows_of_limit(limit.of, limits_of(problem), problem.robot, kin, motion)
+        matrices.append(matrix)
+        rights.append(right)
+        penalties.append(jnp.broadcast_to(limit.row_penalty.astype(dtype), right.shape))
+        places.append((name, boxed, right.shape[0] - 2 * nv * boxed))
+    return (jnp.concatenate(matrices), jnp.concatenate(rights)), jnp.concatenate(penalties), tuple(places)
 
 
 def _evaluate(
@@ -195,6 +241,23 @@ def _level_objective(
     for objective in overridden:
         total = Objective(total.H + objective.H, total.c + objective.c)
     return total
+
+
+def _equality_penalties(
+    constraints: dict[str, Task], elastic: dict[str, Elastic], values: dict[str, _Evaluated]
+) -> jax.Array:
+    """The penalty (p,) of each row of the constraints: infinite for those that hold."""
+    found = []
+    for name, task in constraints.items():
+        residual = values[name].residual
+        for w, r in zip(*map(jax.tree.leaves, (row_weights(task, residual), residual)), strict=True):
+            if name in elastic:
+                # Rows of cost zero are zero.
+                weight = jnp.where(w != 0, jnp.abs(w), 1)
+                found.append(jnp.ravel(jnp.broadcast_to(weight * elastic[name].row_penalty, r.shape)).astype(r.dtype))
+            else:
+                found.append(jnp.full(r.size, jnp.inf, r.dtype))
+    return jnp.concatenate(found)
 
 
 def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:
