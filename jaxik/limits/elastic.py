@@ -19,6 +19,7 @@ from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
 PENALTY = 10.0
+SINGULAR_VALUE = 0.05
 # By how much a rank of `order` multiplies the penalty.
 FACTOR = 10.0
 
@@ -34,8 +35,11 @@ class Elastic:
     `cost^2 |J dq + gain residual|^2 / 2`, so that rows hold against tasks of cost 1 that are up to about `penalty` [m,
     rad] from their targets. Rows of a task with costs have their penalties multiplied by these.
 
-    A row that demands motion where the robot hardly can (a singular value s of the rows) also works against the
-    damping of the step: one that is off by e is held for s above sqrt(damping * e / penalty), and yields below.
+    Near a singularity, as a stretched arm, a demand would ask for any speed, and for the opposite one step later. So a
+    constraint is held in the directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
+    below which the linear rows are wrong by as much as they demand (a curvature of 1 m or rad is assumed), and in the
+    others as `(2 - s^2 / s0^2) s^2 / s0^2` of the demand: smoothly less, so that no displacement is more than 1.1
+    |gain residual| / s0. The rest yields, and is in `yielded`.
 
     Of those that cannot be held together the ones of the lower `order` yield first: a rank multiplies the penalty by
     10. It yields only where that saves more than ten times as much of a rank below; those of one rank share, by their
@@ -44,6 +48,7 @@ class Elastic:
     Args:
       of: a task, in `Problem(..., constraints={"name": Elastic(...)})`, or a limit, in `limits`.
       penalty: above zero (*batch,), per unit of the row: of the objective by m or rad.
+      singular_value: of the rows of a task (*batch,), in m or rad per rad, zero or above.
       order: rank, 0 or more, static; None: 0.
       name: of a limit, in `result.yielded`; None: its class in small letters, as `velocity_limit`; static.
 
@@ -53,6 +58,7 @@ class Elastic:
 
     of: Any = leaf()
     penalty: Any = leaf(0, default=PENALTY)
+    singular_value: Any = leaf(0, default=SINGULAR_VALUE)
     order: int | None = static(default=None)
     name: str | None = static(default=None)
 
@@ -71,7 +77,8 @@ class Elastic:
             raise JaxikError(f"name is a text, not {self.name!r}")
         if self.name is not None and isinstance(self.of, Task):
             raise JaxikError(f"a constraint has its name in the problem: leave name={self.name!r} out")
-        set_fields(self, penalty=validation.positive("penalty", self.penalty))
+        least = validation.number("singular_value", self.singular_value)
+        set_fields(self, penalty=validation.positive("penalty", self.penalty), singular_value=least)
 
     @property
     def key(self) -> str:

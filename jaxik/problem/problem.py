@@ -255,7 +255,7 @@ def check_solvable(problem: Problem) -> None:
     """Say on the host what `solve` cannot hold.
 
     Raises:
-      JaxikError: for velocity tasks alone, and for a robot that cannot move.
+      JaxikError: for velocity tasks alone, for what is `Elastic`, and for a robot that cannot move.
     """
     of_velocity = [name for name, task in problem.tasks.items() if isinstance(task, VelocityTask)]
     if len(of_velocity) == len(problem.tasks):
@@ -269,6 +269,11 @@ def check_solvable(problem: Problem) -> None:
             "tasks act in differential IK only",
             JaxikWarning,
             stacklevel=3,
+        )
+    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
+        raise JaxikError(
+            f"solve and search hold every constraint and limit, Elastic acts in step and track alone: {yields[0]!r} is "
+            "to be a task with a cost where it may yield, or to stand without Elastic"
         )
     topology = problem.robot.topology
     if not topology.nv:

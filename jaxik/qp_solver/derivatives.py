@@ -166,7 +166,8 @@ def _active_rows(
         if program.equality_penalties is not None:
             _, yields = optimum.yields()
             off = jnp.abs(program.A @ optimum.x - program.b)
-            spare = (program.equality_penalties - jnp.abs(optimum.equalities)) * jnp.linalg.norm(program.A, axis=1)
+            length = jnp.sqrt(jnp.sum(program.A**2, axis=1))
+            spare = jnp.where(length > 0, (program.equality_penalties - jnp.abs(optimum.equalities)) * length, jnp.inf)
             returns = off <= NEAR[double] * jnp.maximum(jnp.abs(program.b), 1)
             weakly_active = weakly_active | jnp.any(jnp.where(yields, returns, spare <= jnp.max(firm)))
             equalities = jnp.where(yields[:, None], 0, program.A)

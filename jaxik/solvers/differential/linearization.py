@@ -14,9 +14,8 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import movable
-from jaxik.limits.base import Rows, noise, without_noise
+from jaxik.limits.base import noise, without_noise
 from jaxik.limits.combine import merged_bounds, merged_rows
-from jaxik.limits.elastic import Elastic, rows_of_limit
 from jaxik.problem.problem import (
     Level,
     Problem,
@@ -27,6 +26,7 @@ from jaxik.problem.problem import (
     levels,
     limits_of,
 )
+from jaxik.solvers.differential.elastic_rows import beyond_reach, equality_penalties_of, with_elastic_limits
 from jaxik.solvers.differential.limit_recovery import recovery_scale_of
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import map_tasks
@@ -60,6 +60,8 @@ class Linearization:
       A (*batch, p, nv), b (*batch, p): constraints; None without.
       row_penalties (*batch, k), equality_penalties (*batch, p): of rows that may yield; infinite for others; None where
         no limit, no constraint is `Elastic`.
+      unmet (*batch, p): of what elastic constraints demand, what singularities keep from b: zero away from them; None
+        without such.
       recovery_scale (*batch,): factor on the demands in lower, upper and h: below 1 where a start is outside limits
         that it cannot return into all at once, else 1.
       residuals: by task its residual, and by constraint its rows, without cost and gain; A x - b at x = 0 of velocity
@@ -80,6 +82,7 @@ class Linearization:
     b: jax.Array | None = leaf(1)
     row_penalties: jax.Array | None = leaf(1)
     equality_penalties: jax.Array | None = leaf(1)
+    unmet: jax.Array | None = leaf(1)
     recovery_scale: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
@@ -140,11 +143,15 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
-    equality_penalties, held_rows = None, constraint_rows
-    if elastic := elastic_constraints_of(problem):
-        equality_penalties = _equality_penalties(constraints, elastic, constraint_values)
+    equality_penalties, held_rows, unmet = None, constraint_rows, None
+    if constraint_rows is not None and (elastic := elastic_constraints_of(problem)):
+        residuals = {name: value.residual for name, value in constraint_values.items()}
+        equality_penalties = equality_penalties_of(constraints, elastic, residuals)
         held = {name: task for name, task in constraints.items() if name not in elastic}
         held_rows = _constraint_rows(held, constraint_values) if held else None
+        fixed = (lower == 0) & (upper == 0)
+        unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed)
+        damping = damping + bending
     recovery_scale = recovery_scale_of((lower, upper), limit_rows, held_rows)
     lower, upper = (
         jnp.where(lower > 0, recovery_scale * lower, lower),
@@ -152,8 +159,10 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
     )
     if limit_rows is not None:
         limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
-    limit_rows, row_penalties, elastic_rows = _with_elastic_limits(problem, limit_rows, kin, motion)
+    limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
+    if unmet is not None and right is not None:
+        right = right - unmet
     everything = constraint_values | task_values
     return Linearization(
         objectives=tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
@@ -166,31 +175,13 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         b=right,
         row_penalties=row_penalties,
         equality_penalties=equality_penalties,
+        unmet=unmet,
         recovery_scale=recovery_scale,
         residuals={name: value.residual for name, value in everything.items()},
         jacobians={name: value.jacobian for name, value in everything.items()},
         errors={name: value.error for name, value in everything.items() if value.error is not None},
         elastic_rows=elastic_rows,
     )
-
-
-def _with_elastic_limits(
-    problem: Problem, held: Rows | None, kin: Kinematics, motion: Motion
-) -> tuple[Rows | None, jax.Array | None, tuple[tuple[str, bool, int], ...]]:
-    """Rows of limits that hold and, below these, of those that may yield; with their penalties, and what is where."""
-    elastic = elastic_limits_of(problem)
-    if not elastic:
-        return held, None, ()
-    nv, dtype = kin.nv, kin.q.dtype
-    matrix, right = (jnp.zeros((0, nv), dtype), jnp.zeros(0, dtype)) if held is None else held
-    matrices, rights, penalties, places = [matrix], [right], [jnp.full(right.shape, jnp.inf, dtype)], []
-    for name, limit in elastic.items():
-        (matrix, right), boxed = rows_of_limit(limit.of, limits_of(problem), problem.robot, kin, motion)
-        matrices.append(matrix)
-        rights.append(right)
-        penalties.append(jnp.broadcast_to(limit.row_penalty.astype(dtype), right.shape))
-        places.append((name, boxed, right.shape[0] - 2 * nv * boxed))
-    return (jnp.concatenate(matrices), jnp.concatenate(rights)), jnp.concatenate(penalties), tuple(places)
 
 
 def _evaluate(
@@ -234,6 +225,7 @@ def _level_objective(
             overridden.append(task.objective(problem.robot, kin, motion))
             continue
         stacked.append(rows[name])
+    damping = damping[:, None] if damping.ndim else damping
     total = Objective(damping * jnp.eye(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
     if stacked:
         matrix, right = _stacked(stacked)
@@ -241,23 +233,6 @@ def _level_objective(
     for objective in overridden:
         total = Objective(total.H + objective.H, total.c + objective.c)
     return total
-
-
-def _equality_penalties(
-    constraints: dict[str, Task], elastic: dict[str, Elastic], values: dict[str, _Evaluated]
-) -> jax.Array:
-    """The penalty (p,) of each row of the constraints: infinite for those that hold."""
-    found = []
-    for name, task in constraints.items():
-        residual = values[name].residual
-        for w, r in zip(*map(jax.tree.leaves, (row_weights(task, residual), residual)), strict=True):
-            if name in elastic:
-                # Rows of cost zero are zero.
-                weight = jnp.where(w != 0, jnp.abs(w), 1)
-                found.append(jnp.ravel(jnp.broadcast_to(weight * elastic[name].row_penalty, r.shape)).astype(r.dtype))
-            else:
-                found.append(jnp.full(r.size, jnp.inf, r.dtype))
-    return jnp.concatenate(found)
 
 
 def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:

@@ -30,6 +30,8 @@ def yielded_of(problem: Problem, model: Linearization, x: jax.Array, yields: jax
             start = ends[1] + rows
     if model.A is not None and model.b is not None:
         missed, elastic, start = jnp.where(yields[count:], model.A @ x - model.b, 0), elastic_constraints_of(problem), 0
+        if model.unmet is not None:
+            missed = missed - model.unmet
         for name in constraints_of(problem, couplings=True):
             leaves, structure = jax.tree.flatten(model.residuals[name])
             parts = []
