@@ -232,6 +232,9 @@ def _direction(
         if step.yields is not None:
             unbounded = unbounded & ~step.yields
         ray = direction * jnp.where(choice.mask, 1, jnp.where(tableau.active, slopes, 0))
+        if scaled.penalty is not None:
+            # What may yield proves nothing.
+            ray = jnp.where(jnp.isfinite(scaled.penalty), 0, ray)
         infeasible = lax.cond(unbounded, lambda: farkas(program, row_multipliers(scaled, ray))[1], lambda: infeasible)
         noise = 1e3 * numbers.eps * jnp.maximum(jnp.max(jnp.abs(slopes)), 1)
         ignored = unbounded & ~infeasible & (pivot > -noise * noise)
