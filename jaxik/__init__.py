@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from jaxik.limits.collision import CollisionLimit
     from jaxik.limits.configuration import ConfigurationLimit
     from jaxik.limits.distance import DistanceLimit
+    from jaxik.limits.elastic import Elastic
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
     from jaxik.limits.jerk import JerkLimit
     from jaxik.limits.position import PositionLimit
@@ -100,6 +101,7 @@ __all__ = [
     "DerivativeStatus",
     "DistanceLimit",
     "Distances",
+    "Elastic",
     "Ellipsoids",
     "EqualityConstraintTask",
     "Frame",
@@ -203,6 +205,7 @@ _NAMES = {  # by module
     "jaxik.limits.collision": "CollisionLimit",
     "jaxik.limits.configuration": "ConfigurationLimit",
     "jaxik.limits.distance": "DistanceLimit",
+    "jaxik.limits.elastic": "Elastic",
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
     "jaxik.limits.jerk": "JerkLimit",
     "jaxik.limits.position": "PositionLimit",

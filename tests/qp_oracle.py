@@ -21,7 +21,10 @@ def numbers(program: Any) -> Program:
 def element(tree: Any, i: int) -> Any:
     if isinstance(tree, Program):
         return Program(*(None if x is None else x[i] for x in tree))
-    return type(tree)(*(element(x, i) if hasattr(x, "__dataclass_fields__") else x[i] for x in vars(tree).values()))
+    parts = vars(tree).values()
+    return type(tree)(
+        *(element(x, i) if hasattr(x, "__dataclass_fields__") else x if x is None else x[i] for x in parts)
+    )
 
 
 def random_program(

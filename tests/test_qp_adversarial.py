@@ -265,8 +265,9 @@ WRONG = {
 
 def test_programs_without_a_minimum_say_why() -> None:
     blocks = [padded(*wrong[1:]) for wrong in WRONG.values()]
-    stacked = [np.stack([getattr(block, name)[0] for block in blocks]) for name in Program._fields]
-    program = Program(*(np.concatenate([x, np.repeat(x[:1], BATCH - len(x), 0)]) for x in stacked))
+    names = [name for name in Program._fields if getattr(blocks[0], name) is not None]
+    stacked = {name: np.stack([getattr(block, name)[0] for block in blocks]) for name in names}
+    program = Program(**{name: np.concatenate([x, np.repeat(x[:1], BATCH - len(x), 0)]) for name, x in stacked.items()})
     solution = solve(program)
     said = {name: Status(s).name for name, s in zip(WRONG, solution.status[: len(WRONG)], strict=True)}
     assert said == {name: wrong.status.name for name, wrong in WRONG.items()}

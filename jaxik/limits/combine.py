@@ -37,7 +37,7 @@ def merged_bounds(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion
     robot, motion = robot.astype(dtype), cast(motion, dtype)
     limits = [cast(limit, dtype) for limit in limits]
     gained = _without_gain(limits, robot)
-    asked = [(limit, _context(limit, gained, robot)) for limit in gained if not isinstance(limit, JerkLimit)]
+    asked = [(limit, context_of(limit, gained, robot)) for limit in gained if not isinstance(limit, JerkLimit)]
     boxes = [box for limit, (own, *more) in asked if (box := limit.bounds(own, kin, motion, *more)) is not None]
     lower, upper = _intersection(boxes + _jerk_bounds(limits, robot, kin, motion), robot.nv, dtype)
     return jnp.minimum(lower, jnp.maximum(upper, 0)), jnp.maximum(upper, jnp.minimum(lower, 0))
@@ -91,7 +91,7 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
     robot, motion = robot.astype(dtype), cast(motion, dtype)
     limits = [cast(limit, dtype) for limit in limits]
     with jax.default_matmul_precision("highest"):
-        asked = [(limit, _context(limit, limits, robot)) for limit in limits]
+        asked = [(limit, context_of(limit, limits, robot)) for limit in limits]
         parts = [
             part for limit, (own, *more) in asked if (part := limit.inequalities(own, kin, motion, *more)) is not None
         ]
@@ -118,7 +118,7 @@ def tightened(limits: Sequence[Limit], robot: Robot) -> Robot:
     return dataclasses.replace(robot, limit_lower=jnp.where(lower > upper, upper, lower), limit_upper=upper)
 
 
-def _context(limit: Limit, limits: Sequence[Limit], robot: Robot) -> tuple[Any, ...]:
+def context_of(limit: Limit, limits: Sequence[Limit], robot: Robot) -> tuple[Any, ...]:
     """The robot that a limit looks at; for one of accelerations that which all keep, and the share of the way to it."""
     if not isinstance(limit, AccelerationLimit):
         return (robot,)

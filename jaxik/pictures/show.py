@@ -10,7 +10,7 @@ from jaxik.core.status import Status
 from jaxik.limits.collision import CollisionLimit
 from jaxik.pictures.picture import Picture
 from jaxik.pictures.render import render
-from jaxik.problem.problem import Problem, limits_of
+from jaxik.problem.problem import Problem, limits_of, targeted
 from jaxik.results.solution import Solution
 from jaxik.robot.robot import Robot
 from jaxik.tasks.com import ComTask
@@ -71,7 +71,7 @@ def surroundings(problem: Problem) -> dict[str, Any]:
 def targets_of(problem: Problem) -> dict[str, Any]:
     """What is to be reached in the world, by task: poses and points; at most 50 of each."""
     found: dict[str, Any] = {}
-    for name, task in (problem.tasks | (problem.constraints or {})).items():
+    for name, task in (problem.tasks | targeted(problem.constraints or {})).items():
         if isinstance(task, FrameTask) and task.position_cost is not None:
             target = task.target
             found[name] = target if task.orientation_cost is not None else target.translation()

@@ -17,6 +17,7 @@ from jaxik.kinematics.schedule import plan
 from jaxik.limits.base import Limit
 from jaxik.limits.combine import tightened
 from jaxik.limits.configuration import ConfigurationLimit, unlimited
+from jaxik.limits.elastic import Elastic
 from jaxik.problem.closures import traced_closure
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
@@ -38,7 +39,8 @@ class Problem:
       tasks: name to task, or to velocity task, which differential IK alone looks at. Rows stack in sorted order of the
         names.
       limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
-      constraints: None for the model's active equality constraints, {} for none.
+      constraints: None for the model's active equality constraints, {} for none. `Elastic` of a task or a limit yields
+        where it cannot be held.
       dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of the three
         rotations of a ball or free joint all are held, or none: a single one is a rate, which does not add up to an
         angle. A joint that a coupling drives moves if its leader and all that follow it may.
@@ -50,7 +52,7 @@ class Problem:
     robot: Robot = leaf()
     tasks: dict[str, Any] = leaf()  # of Task and VelocityTask
     limits: tuple[Any, ...] | None = leaf(default=None)
-    constraints: dict[str, Task] | None = leaf(default=None)
+    constraints: dict[str, Any] | None = leaf(default=None)  # of Task and Elastic
     dof_mask: Any = leaf(1, default=None)
 
     def __post_init__(self) -> None:
@@ -65,20 +67,25 @@ class Problem:
             if not isinstance(self.limits, tuple | list):
                 raise JaxikError(f"limits is a tuple such as (ConfigurationLimit(),), not {self.limits!r}")
             for limit in self.limits:
-                if not isinstance(limit, Limit):
+                if isinstance(limit, Elastic) and not isinstance(limit.of, Limit):
+                    raise JaxikError('an Elastic of a task is a constraint: constraints={"name": Elastic(...)}')
+                if not isinstance(limit, Limit | Elastic):
                     raise JaxikError(f"limits is a tuple of limits such as ConfigurationLimit(), not of {limit!r}")
                 if jax.tree_util.all_leaves([limit]):
                     raise JaxikError(f"limits: decorate the class {type(limit).__name__} with @jaxik.pytree")
-                _check("limit", type(limit).__name__, limit, self.robot)
+                _check("limit", type(_inside(limit)).__name__, _inside(limit), self.robot)
         mask = self.dof_mask
         if mask is not None:
             mask = _flags(mask)
             if mask.shape[-1:] != (self.robot.nv,):
                 raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
-        constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task,))
+        constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task, Elastic))
         for name, task in (constraints or {}).items():
-            _check("constraint", name, task, self.robot)
+            if not isinstance(_inside(task), Task):
+                raise JaxikError(f"constraints[{name!r}]: an Elastic of a limit belongs into limits")
+            _check("constraint", name, _inside(task), self.robot)
         limits = None if self.limits is None else tuple(self.limits)
+        _check_keys(limits or (), constraints or {})
         set_fields(self, tasks=tasks, limits=limits, dof_mask=mask, constraints=constraints)
 
     def show(self, q: Any = None, **options: Any) -> Any:
@@ -112,6 +119,21 @@ def _check(kind: str, name: str, task: Task | VelocityTask | Limit, robot: Robot
         raise type(error)(f"{kind} {name!r}: {error}") from None
 
 
+def _check_keys(limits: tuple[Any, ...], constraints: Mapping[str, Any]) -> None:
+    """Raise for limits that yield under one name."""
+    taken = set(constraints)
+    for limit in limits:
+        if isinstance(limit, Elastic):
+            if limit.key in taken:
+                raise JaxikError(f"two that yield are called {limit.key!r}: say Elastic(..., name=...)")
+            taken.add(limit.key)
+
+
+def _inside(task: Any) -> Any:
+    """A task or limit, taken out of an `Elastic`."""
+    return task.of if isinstance(task, Elastic) else task
+
+
 def _named(field: str, tasks: Any, allowed: tuple[type, ...]) -> dict[str, Any]:
     if not isinstance(tasks, Mapping):
         given = type(tasks).__name__
@@ -134,7 +156,15 @@ def levels(problem: Problem) -> tuple[Level, ...]:
 
 
 def limits_of(problem: Problem) -> tuple[Limit, ...]:
-    return (ConfigurationLimit(),) if problem.limits is None else problem.limits
+    """The limits that hold."""
+    if problem.limits is None:
+        return (ConfigurationLimit(),)
+    return tuple(limit for limit in problem.limits if not isinstance(limit, Elastic))
+
+
+def elastic_limits_of(problem: Problem) -> dict[str, Elastic]:
+    """The limits that may yield, by their keys."""
+    return {limit.key: limit for limit in problem.limits or () if isinstance(limit, Elastic)}
 
 
 def effective_joint_limits(problem: Problem) -> Robot:
@@ -166,10 +196,12 @@ def _flags(mask: Any) -> jax.Array:
 def constraints_of(problem: Problem, *, couplings: bool) -> dict[str, Task]:
     """The problem's constraints, and the model's own where it names none, by names that differ from those of tasks.
 
+    Those that may yield are among them.
+
     Args:
       couplings: whether the model's joint couplings are among them, or hold otherwise.
     """
-    constraints = problem.constraints
+    constraints = None if problem.constraints is None else targeted(problem.constraints)
     if constraints is None:
         topology = problem.robot.topology
         apart = set(topology.mocap_bodies)
@@ -182,6 +214,17 @@ def constraints_of(problem: Problem, *, couplings: bool) -> dict[str, Task]:
         dtype = problem.robot.q_home.dtype
         constraints = {MODEL_CONSTRAINTS: cast(EqualityConstraintTask(held), dtype)} if held else {}
     return unique_names("constraints", constraints, problem.tasks)
+
+
+def elastic_constraints_of(problem: Problem) -> dict[str, Elastic]:
+    """The constraints that may yield, by the names that `constraints_of` gives them."""
+    named = unique_names("constraints", problem.constraints or {}, problem.tasks)
+    return {name: task for name, task in named.items() if isinstance(task, Elastic)}
+
+
+def targeted(tasks: Mapping[str, Any]) -> dict[str, Any]:
+    """Tasks by name, with those taken out of an `Elastic` that are in one."""
+    return {name: _inside(task) for name, task in tasks.items()}
 
 
 def unique_names(kind: str, tasks: Mapping[str, Task], others: Mapping[str, Any]) -> dict[str, Task]:
@@ -212,7 +255,7 @@ def check_solvable(problem: Problem) -> None:
     """Say on the host what `solve` cannot hold.
 
     Raises:
-      JaxikError: for velocity tasks alone, and for a robot that cannot move.
+      JaxikError: for velocity tasks alone, for what is `Elastic`, and for a robot that cannot move.
     """
     of_velocity = [name for name, task in problem.tasks.items() if isinstance(task, VelocityTask)]
     if len(of_velocity) == len(problem.tasks):
@@ -226,6 +269,11 @@ def check_solvable(problem: Problem) -> None:
             "tasks act in differential IK only",
             JaxikWarning,
             stacklevel=3,
+        )
+    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
+        raise JaxikError(
+            f"solve and search hold every constraint and limit, Elastic acts in step and track alone: {yields[0]!r} is "
+            "to be a task with a cost where it may yield, or to stand without Elastic"
         )
     topology = problem.robot.topology
     if not topology.nv:

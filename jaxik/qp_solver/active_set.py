@@ -23,7 +23,7 @@ from jaxik.qp_solver.sweep_tableau import (
     refine,
     rounding,
 )
-from jaxik.qp_solver.violations import violated_constraints
+from jaxik.qp_solver.violations import violated_constraints, yielding
 
 # Refinement is as good as it gets when it shrinks the error by less than this.
 STAGNANT = 0.25
@@ -113,7 +113,13 @@ def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPO
 def _solvable(program: Program, valid: jax.Array) -> Program:
     """The program if valid, else one of zeros without bounds, so that no NaN keeps the loop going."""
     empty = jax.tree.map(jnp.zeros_like, program)
-    empty = empty._replace(lower=jnp.full_like(program.lower, -jnp.inf), upper=jnp.full_like(program.upper, jnp.inf))
+    penalties = jax.tree.map(jnp.ones_like, (program.row_penalties, program.equality_penalties))
+    empty = empty._replace(
+        lower=jnp.full_like(program.lower, -jnp.inf),
+        upper=jnp.full_like(program.upper, jnp.inf),
+        row_penalties=penalties[0],
+        equality_penalties=penalties[1],
+    )
     return jax.tree.map(lambda x, zero: jnp.where(valid, x, zero), program, empty)
 
 
@@ -122,14 +128,23 @@ def _initial_state(program: Program, scaled: ScaledQP, warm_start: ActiveSet | N
     rows = 0 if program.G is None else program.G.shape[0]
     lower, upper = scaled.lower[:n], scaled.upper[:n]
     at_upper = at_lower = lower == upper
-    active_rows = jnp.zeros(rows, bool)
+    active_rows, multiplier, equalities_hold = (
+        jnp.zeros(rows, bool),
+        jnp.zeros(size, dtype),
+        jnp.ones(size - n - rows, bool),
+    )
     if warm_start is not None:
         at_upper = at_upper | ((warm_start.bounds > 0) & (upper < jnp.inf))
         at_lower = at_lower | ((warm_start.bounds < 0) & (lower > -jnp.inf))
         active_rows = warm_start.rows
+        if warm_start.yielding is not None and scaled.penalty is not None:
+            yields = (warm_start.yielding != 0) & jnp.isfinite(scaled.penalty[n:])
+            multiplier = jnp.where(yields, warm_start.yielding * scaled.penalty[n:], 0)
+            multiplier = jnp.concatenate([jnp.zeros(n, dtype), multiplier])
+            active_rows, equalities_hold = active_rows & ~yields[:rows], ~yields[rows:]
     inside = jnp.clip(jnp.zeros(n, dtype), lower, upper)
     x = jnp.where(at_upper, upper, jnp.where(at_lower, lower, inside))
-    point = Point(jnp.concatenate([x, jnp.zeros(size - n, dtype)]), jnp.zeros(size, dtype))
+    point = Point(jnp.concatenate([x, jnp.zeros(size - n, dtype)]), multiplier)
     no, count = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     infinite = jnp.full((), jnp.inf, dtype)
     dual = goldfarb_idnani.State(
@@ -145,7 +160,7 @@ def _initial_state(program: Program, scaled: ScaledQP, warm_start: ActiveSet | N
     )
     return _State(
         dual=dual,
-        changing=jnp.concatenate([~(at_upper | at_lower), active_rows, jnp.ones(size - n - rows, bool)]),
+        changing=jnp.concatenate([~(at_upper | at_lower), active_rows, equalities_hold]),
         error=infinite,
         stationarity=infinite,
         previous=point.value,
@@ -166,7 +181,7 @@ def _pass(program: Program, scaled: ScaledQP, state: _State, limit: jax.Array | 
     before, changing = state.dual, jnp.any(state.changing)
     table = pivot_many(scaled, before.tableau, state.changing)
     active = table.active
-    point = _extrapolated(state, active)
+    point = _extrapolated(scaled, state, active)
     recomputed, off = kkt_errors(scaled, active, point, scaled.vector)
     accuracy = _accuracy(scaled, state, table, point, off, changing)
     rebuild, flat = accuracy.rebuild, accuracy.flat
@@ -216,14 +231,14 @@ def _pass(program: Program, scaled: ScaledQP, state: _State, limit: jax.Array | 
     )
 
 
-def _extrapolated(state: _State, active: jax.Array) -> Point:
+def _extrapolated(scaled: ScaledQP, state: _State, active: jax.Array) -> Point:
     """The point to refine. Where H is flat the proximal steps all go one way: extrapolation takes longer ones."""
     before = state.dual
     leap = jnp.where(active | ~state.extrapolating, 0, EXTRAPOLATION * (before.point.value - state.previous))
-    return Point(
-        before.point.value + leap,
-        jnp.where(active | one_hot(before.entering, active.shape[0]), before.point.multiplier, 0),
-    )
+    kept = active | one_hot(before.entering, active.shape[0])
+    if scaled.penalty is not None:
+        kept = kept | (yielding(scaled, before.point, active) != 0)
+    return Point(before.point.value + leap, jnp.where(kept, before.point.multiplier, 0))
 
 
 def _accuracy(

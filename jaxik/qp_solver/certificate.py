@@ -72,10 +72,22 @@ def unbounded_direction(program: Program, motion: jax.Array, threshold: float) -
     direction = jnp.where(bounded, 0, direction)
     curved = jnp.abs(program.H @ direction) > threshold * jnp.max(jnp.abs(program.H))
     stopped = stopped | jnp.any(curved)
+    slope = program.c @ direction
     if program.G is not None and program.h is not None:
         rates = program.G @ direction
-        stopped = stopped | jnp.any((rates > threshold * jnp.max(jnp.abs(program.G), axis=1)) & (program.h < jnp.inf))
+        holds = program.h < jnp.inf
+        if program.row_penalties is not None:
+            yields = jnp.isfinite(program.row_penalties)
+            slope = slope + jnp.sum(jnp.where(holds & yields, program.row_penalties, 0) * jnp.maximum(rates, 0))
+            holds = holds & ~yields
+        stopped = stopped | jnp.any((rates > threshold * jnp.max(jnp.abs(program.G), axis=1)) & holds)
     if program.A is not None:
-        stopped = stopped | jnp.any(jnp.abs(program.A @ direction) > threshold * jnp.max(jnp.abs(program.A), axis=1))
-    falls = program.c @ direction < -threshold * jnp.max(jnp.abs(program.c))
+        rates = jnp.abs(program.A @ direction)
+        leaves = rates > threshold * jnp.max(jnp.abs(program.A), axis=1)
+        if program.equality_penalties is not None:
+            yields = jnp.isfinite(program.equality_penalties)
+            slope = slope + jnp.sum(jnp.where(yields, program.equality_penalties, 0) * rates)
+            leaves = leaves & ~yields
+        stopped = stopped | jnp.any(leaves)
+    falls = slope < -threshold * jnp.max(jnp.abs(program.c))
     return direction, falls & ~stopped & (largest > 0)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.numerics.linalg import largest, pinv_psd
 from jaxik.qp_solver.program import Program, QPSolution
+from jaxik.qp_solver.scaling import penalties
 
 # In float32 and float64: the square of a row that counts as zero relative to the largest, and curvature: in float32,
 # four roundings, which damping of 1e-6 is above.
@@ -29,6 +30,7 @@ class Optimum(NamedTuple):
       lower, upper (n,), active_rows (m,): masks of active bounds and rows.
       bound_multipliers (n,).
       solved (): whether it is a minimum.
+      yielding (m + p,): as of `ActiveSet`.
     """
 
     x: jax.Array
@@ -39,6 +41,14 @@ class Optimum(NamedTuple):
     active_rows: jax.Array
     bound_multipliers: jax.Array
     solved: jax.Array
+    yielding: jax.Array | None = None
+
+    def yields(self) -> tuple[jax.Array, jax.Array]:
+        """Masks of rows (m,) and equalities (p,) that yield."""
+        if self.yielding is None:
+            return jnp.zeros(self.rows.shape, bool), jnp.zeros(self.equalities.shape, bool)
+        count = self.rows.shape[0]
+        return self.yielding[:count] != 0, self.yielding[count:] != 0
 
 
 def optimum_of(solution: QPSolution) -> Optimum:
@@ -51,6 +61,7 @@ def optimum_of(solution: QPSolution) -> Optimum:
         active_rows=solution.active.rows,
         bound_multipliers=solution.bound_multipliers,
         solved=solution.status == Status.CONVERGED,
+        yielding=solution.active.yielding,
     )
 
 
@@ -59,6 +70,7 @@ class KKTInverse(NamedTuple):
 
     Attributes:
       lower, upper (n,), rows (m,): masks of bounds and rows that are held active.
+      pressed (m,): mask of rows with a multiplier: those, and rows that yield.
       inverse (n, n): of H, in the null space of active bounds, rows and equalities.
       restoration (n, k): from changes of rows and equalities, rows first, to the smallest step that makes up for them.
       curvature (n, n): H.
@@ -70,6 +82,7 @@ class KKTInverse(NamedTuple):
     lower: jax.Array
     upper: jax.Array
     rows: jax.Array
+    pressed: jax.Array
     inverse: jax.Array
     restoration: jax.Array
     curvature: jax.Array
@@ -119,7 +132,10 @@ def invert_kkt(program: Program, optimum: Optimum, above: KKTInverse | None = No
     finite = jnp.isfinite(jnp.sum(inverse)) & jnp.isfinite(jnp.sum(restoration)) & jnp.isfinite(jnp.sum(gradient))
     status = jnp.where(finite, status, DerivativeStatus.UNAVAILABLE).astype(jnp.int32)
     upper = fixed & (program.upper - optimum.x < optimum.x - program.lower)
-    return KKTInverse(fixed & ~upper, upper, active_rows, inverse, restoration, curvature, matrix, gradient, status)
+    pressed = active_rows | optimum.yields()[0] if program.elastic else active_rows
+    return KKTInverse(
+        fixed & ~upper, upper, active_rows, pressed, inverse, restoration, curvature, matrix, gradient, status
+    )
 
 
 def _active_rows(
@@ -137,13 +153,34 @@ def _active_rows(
         length = jnp.sqrt(jnp.sum(program.G**2, axis=1))
         force = optimum.rows * length
         near = program.h - program.G @ optimum.x <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1)
-        kept = jnp.zeros_like(near) if above is None else above.rows & near
+        if program.row_penalties is not None:
+            near = near & (program.G @ optimum.x - program.h <= NEAR[double] * jnp.maximum(jnp.abs(program.h), 1))
+            slope = program.row_penalties * length
+            force = jnp.where(jnp.isfinite(slope), jnp.minimum(force, slope - force), force)
+        kept = jnp.zeros_like(near) if above is None else above.pressed & near
         active_rows = kept | (optimum.active_rows & (force > jnp.max(weak)))
         weakly_active = weakly_active | jnp.any(near & ~kept & (length > 0) & (force <= jnp.max(firm)))
         matrix = jnp.where(active_rows[:, None], program.G, 0)
-    if program.A is not None:
-        matrix = jnp.concatenate([matrix, program.A])
+    if program.A is not None and program.b is not None:
+        equalities = program.A
+        if program.equality_penalties is not None:
+            _, yields = optimum.yields()
+            off = jnp.abs(program.A @ optimum.x - program.b)
+            length = jnp.sqrt(jnp.sum(program.A**2, axis=1))
+            spare = jnp.where(length > 0, (program.equality_penalties - jnp.abs(optimum.equalities)) * length, jnp.inf)
+            returns = off <= NEAR[double] * jnp.maximum(jnp.abs(program.b), 1)
+            weakly_active = weakly_active | jnp.any(jnp.where(yields, returns, spare <= jnp.max(firm)))
+            equalities = jnp.where(yields[:, None], 0, program.A)
+        matrix = jnp.concatenate([matrix, equalities])
     return matrix, active_rows, weakly_active
+
+
+def _constant_forces(program: Program, optimum: Optimum) -> jax.Array:
+    """Multipliers (m + p,) of constraints that yield, which are their penalties; zero of others; none if all hold."""
+    if optimum.yielding is None:
+        return program.c[:0]
+    limits = penalties(program)[program.c.shape[0] :]
+    return jnp.where(optimum.yielding != 0, optimum.yielding * limits, 0)
 
 
 class SolutionTangent(NamedTuple):
@@ -187,11 +224,15 @@ def solution_tangent(
             gradient = gradient + jnp.where(kkt.rows, optimum.rows, 0) @ p.G
             off.append(jnp.where(kkt.rows, p.G @ optimum.x - p.h, 0))
         if p.A is not None and p.b is not None:
-            gradient = gradient + optimum.equalities @ p.A
-            off.append(p.A @ optimum.x - p.b)
-        return gradient, p.lower, p.upper, jnp.concatenate([gradient[:0], *off]), objective
+            held = ~optimum.yields()[1] if p.elastic else True
+            gradient = gradient + jnp.where(held, optimum.equalities, 0) @ p.A
+            off.append(jnp.where(held, p.A @ optimum.x - p.b, 0))
+        pulls = _constant_forces(p, optimum)
+        if p.elastic:
+            gradient = gradient + pulls @ jnp.concatenate([x for x in (p.G, p.A) if x is not None])
+        return gradient, p.lower, p.upper, jnp.concatenate([gradient[:0], *off]), pulls, objective
 
-    gradient, lower, upper, off, objective = jvp_of(conditions, *pairs)
+    gradient, lower, upper, off, pulls, objective = jvp_of(conditions, *pairs)
     x = jnp.where(kkt.lower, lower, jnp.where(kkt.upper, upper, 0))
     x = x - kkt.restoration @ (off + kkt.matrix @ x)
     x = x - kkt.inverse @ (gradient + kkt.curvature @ x)
@@ -199,5 +240,7 @@ def solution_tangent(
     multipliers = -(balance @ kkt.restoration)
     rows = optimum.rows.shape[0]
     bounds = jnp.where(kkt.lower | kkt.upper, -(balance + multipliers @ kkt.matrix), 0)
+    if optimum.yielding is not None:
+        multipliers = multipliers + pulls
     objective = objective + kkt.gradient @ x
     return SolutionTangent(x, bounds, multipliers[:rows], multipliers[rows:], objective)

@@ -10,7 +10,7 @@ from jaxik.qp_solver.optimality import kkt_residual, objective
 from jaxik.qp_solver.options import QPOptions, tolerance
 from jaxik.qp_solver.program import ActiveSet, Certificate, Program, QPSolution
 from jaxik.qp_solver.scaling import ScaledQP
-from jaxik.qp_solver.violations import signs
+from jaxik.qp_solver.violations import signs, yielding
 
 
 def finalize(
@@ -40,12 +40,16 @@ def finalize(
     high = jnp.where(jnp.isnan(original.upper) | (original.upper == -jnp.inf), jnp.inf, original.upper)
     x = scaled.variable_scale * point.value[:n]
     x = jnp.minimum(jnp.maximum(jnp.where(jnp.isfinite(x), x, 0), low), high)
-    multipliers = jnp.where(active, scaled.multiplier_scale * point.multiplier, 0)
+    side, held = None, active
+    if scaled.penalty is not None:
+        side = yielding(scaled, point, active)
+        held = held | (side != 0)
+    multipliers = jnp.where(held, scaled.multiplier_scale * point.multiplier, 0)
     bounds, equal = multipliers[:n], program.lower == program.upper
     # Correct signs that rounding has turned; a variable with equal bounds may have either.
-    side = jnp.where(signs(scaled, point)[:n] < 0, -1, 1)
-    side = jnp.where(equal & (bounds < 0), -1, side)
-    bounds = side * jnp.maximum(side * bounds, 0)
+    sign = jnp.where(signs(scaled, point)[:n] < 0, -1, 1)
+    sign = jnp.where(equal & (bounds < 0), -1, sign)
+    bounds = sign * jnp.maximum(sign * bounds, 0)
     inequalities, equalities = jnp.maximum(multipliers[n : n + rows], 0), multipliers[n + rows :]
     residual = kkt_residual(program, x, bounds, inequalities, equalities)
     status = jnp.where(residual <= tolerance(options, x.dtype), Status.CONVERGED, Status.TIMEOUT)
@@ -64,7 +68,11 @@ def finalize(
         bound_multipliers=bounds,
         row_multipliers=inequalities,
         equality_multipliers=equalities,
-        active=ActiveSet(jnp.where(active[:n], side, 0).astype(jnp.int32), active[n : n + rows]),
+        active=ActiveSet(
+            jnp.where(active[:n], sign, 0).astype(jnp.int32),
+            active[n : n + rows],
+            None if side is None else side[n:].astype(jnp.int32),
+        ),
         kkt_residual=jnp.where(finite & ~crosses, residual, jnp.inf),
         iterations=state.iterations,
         certificate=Certificate(
@@ -75,11 +83,14 @@ def finalize(
 
 
 def all_finite(program: Program) -> jax.Array:
-    """Whether all numbers are finite, except bounds and right-hand sides on their open side."""
+    """Whether all numbers are finite, except bounds, right-hand sides and penalties on their open side."""
     fine = jnp.all(program.lower < jnp.inf) & jnp.all(program.upper > -jnp.inf)
     if program.h is not None:
         fine = fine & jnp.all(program.h > -jnp.inf)
     for x in (program.H, program.c, program.G, program.A, program.b):
         if x is not None:
             fine = fine & jnp.all(jnp.isfinite(x))
+    for x in (program.row_penalties, program.equality_penalties):
+        if x is not None:
+            fine = fine & jnp.all(x > 0)
     return fine

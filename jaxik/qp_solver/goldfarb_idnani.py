@@ -3,6 +3,10 @@
 Multipliers keep their signs throughout. The most violated constraint enters: its multiplier grows until its value is at
 the limit. If another multiplier reaches zero before, that constraint leaves first. Every constraint that enters raises
 the dual objective, so no active set occurs twice, with ties or without.
+
+A penalty on a violation is a bound of the multiplier (the dual of the L1 norm is a box): where the multiplier of an
+elastic constraint reaches it, the constraint leaves the active set, yields, and pulls with that constant force. If its
+value comes back to the limit, it enters again, and its multiplier falls.
 """
 
 from typing import Any, NamedTuple
@@ -27,7 +31,7 @@ from jaxik.qp_solver.sweep_tableau import (
     sweep_factors,
     sweep_pivot,
 )
-from jaxik.qp_solver.violations import NOISE, multiplier_noise, signs, violation
+from jaxik.qp_solver.violations import NOISE, multiplier_noise, released_multiplier, signs, violation
 
 NONE = -1
 
@@ -62,13 +66,15 @@ class StepLength(NamedTuple):
 
     Attributes:
       length (): change of the entering constraint's multiplier.
-      blocked (): whether the multiplier of another constraint reaches zero first.
+      blocked (): whether the multiplier of another constraint reaches the end of its range first.
       leaving (): which one.
+      yields (): whether the multiplier of the entering one does first; None in a program without penalties.
     """
 
     length: jax.Array
     blocked: jax.Array
     leaving: jax.Array
+    yields: jax.Array | None = None
 
 
 def entry(k: jax.Array, x: jax.Array) -> jax.Array:
@@ -151,7 +157,8 @@ def pivot_step(program: Program, scaled: ScaledQP, state: State, pending: Sweep)
 
     # A multiplier of the wrong sign goes to zero as its constraint is released; that of an entering constraint grows.
     released = curvature(direction.pivot, index < scaled.variables, rounding(point.value.dtype))
-    length = jnp.where(leaves, -entry(index, point.multiplier) / released, step.length)
+    beyond = point.multiplier - released_multiplier(scaled, point.multiplier)
+    length = jnp.where(leaves, -entry(index, beyond) / released, step.length)
     halted = choice.optimal | direction.infeasible | direction.ignored
     length = jnp.where(halted, 0, length)
     moved = Point(
@@ -179,6 +186,8 @@ def _choose(scaled: ScaledQP, state: State, tableau: Tableau, sign: jax.Array) -
     """Choose the constraint of this pivot; a warm start or a new centre may have left multipliers of the wrong sign."""
     point, numbers = state.point, rounding(sign.dtype)
     signed = jnp.where(tableau.active, sign * point.multiplier, 0)
+    if scaled.penalty is not None:
+        signed = jnp.where(tableau.active, jnp.minimum(signed, scaled.penalty - jnp.abs(point.multiplier)), 0)
     excess = violation(scaled, point, tableau.active)
     pivots = diagonal(tableau.entries)
 
@@ -203,6 +212,9 @@ def _direction(
     above = value > entry(choice.k, scaled.upper)
     target = jnp.where(above, entry(choice.k, scaled.upper), entry(choice.k, scaled.lower))
     direction = jnp.where(above, 1, -1).astype(slopes.dtype)
+    if scaled.penalty is not None:
+        # Rows and equalities have one limit, which those that yielded come back to from the other side.
+        target = jnp.where(choice.k < scaled.variables, target, 0)
 
     distance = jnp.abs(target - value)
     infeasible = ignored = jnp.zeros((), bool)
@@ -214,8 +226,15 @@ def _direction(
         dependent = ~choice.wrong_sign & ~choice.optimal & (pivot > -numbers.dependent)
         slopes, pivot = lax.cond(dependent, lambda: _refined_column(scaled, tableau, choice.k), lambda: (slopes, pivot))
         step = _ratio_test(scaled, state, slopes, direction, distance / jnp.maximum(-pivot, numbers.eps**2), sign)
+        if scaled.penalty is not None:
+            step = _up_to_penalty(scaled, scaled.penalty, state, choice.k, direction, step)
         unbounded = dependent & ~step.blocked
+        if step.yields is not None:
+            unbounded = unbounded & ~step.yields
         ray = direction * jnp.where(choice.mask, 1, jnp.where(tableau.active, slopes, 0))
+        if scaled.penalty is not None:
+            # What may yield proves nothing.
+            ray = jnp.where(jnp.isfinite(scaled.penalty), 0, ray)
         infeasible = lax.cond(unbounded, lambda: farkas(program, row_multipliers(scaled, ray))[1], lambda: infeasible)
         noise = 1e3 * numbers.eps * jnp.maximum(jnp.max(jnp.abs(slopes)), 1)
         ignored = unbounded & ~infeasible & (pivot > -noise * noise)
@@ -244,12 +263,15 @@ def _change_sides(
     blocked, halted = how
     changing = jnp.where(blocked, step.leaving, choice.k)
     mask = one_hot(changing, slopes.shape[0])
-    activating = ~choice.wrong_sign & ~step.blocked
+    activating, swept = ~choice.wrong_sign & ~step.blocked, ~halted
+    if step.yields is not None:
+        yields = ~choice.wrong_sign & step.yields
+        activating, swept = activating & ~yields, swept & ~yields
     pivot_column = jnp.where(blocked, column(tableau.entries, changing), slopes)
     raw = jnp.where(blocked, entry(changing, choice.pivots), direction.pivot)
     pivot = jnp.where(activating, raw, curvature(raw, changing < scaled.variables, rounding(slopes.dtype)))
     curved = mask & ~halted & ~activating & (pivot > raw)
-    sweep = Sweep(*sweep_factors(mask, pivot_column, pivot, activating, ~halted))
+    sweep = Sweep(*sweep_factors(mask, pivot_column, pivot, activating, swept))
     changed = Tableau(
         tableau.entries,
         jnp.where(mask & ~halted, activating, tableau.active),
@@ -258,7 +280,7 @@ def _change_sides(
     )
     snapped = Point(
         jnp.where(mask & activating, direction.target, moved.value),
-        jnp.where(mask & ~activating, 0, moved.multiplier),
+        jnp.where(mask & ~activating, released_multiplier(scaled, moved.multiplier), moved.multiplier),
     )
     return changed, snapped, curved, sweep
 
@@ -276,9 +298,14 @@ def _ratio_test(
     """
     tableau, point = state.tableau, state.point
     rates = jnp.where(tableau.active, -direction * slopes * sign, 0)
+    remaining = jnp.maximum(sign * point.multiplier, 0)
+    if scaled.penalty is not None:
+        grows = tableau.active & jnp.isfinite(scaled.penalty) & ((rates < 0) | (sign == 0))
+        rates = jnp.where(grows, jnp.abs(slopes), rates)
+        room = scaled.penalty - jnp.where(direction * slopes < 0, -point.multiplier, point.multiplier)
+        remaining = jnp.where(grows, jnp.maximum(room, 0), remaining)
     fastest = jnp.max(jnp.where(tableau.active, jnp.abs(slopes), 0))
     blocking = rates > NOISE * rounding(rates.dtype).eps * fastest
-    remaining = jnp.maximum(sign * point.multiplier, 0)
     rate = jnp.where(blocking, rates, 1)
     ratios = jnp.where(blocking, remaining / rate, jnp.inf)
     relaxed = jnp.where(blocking, (remaining + multiplier_noise(scaled, point)) / rate, jnp.inf)
@@ -287,6 +314,17 @@ def _ratio_test(
     ratio = jnp.sum(jnp.where(one_hot(leaving, rates.shape[0]), jnp.where(blocking, ratios, 0), 0))
     blocked = jnp.any(blocking) & (ratio < full)
     return StepLength(direction * jnp.where(blocked, ratio, full), blocked, leaving)
+
+
+def _up_to_penalty(
+    scaled: ScaledQP, penalty: jax.Array, state: State, k: jax.Array, direction: jax.Array, step: StepLength
+) -> StepLength:
+    """End the step where the multiplier of the entering constraint k does: at its penalty, or coming back at zero."""
+    largest, multiplier = entry(k, penalty), entry(k, state.point.multiplier)
+    least = jnp.where(entry(k, scaled.lower) == entry(k, scaled.upper), -largest, 0)
+    room = jnp.where(direction > 0, largest - multiplier, multiplier - least)
+    yields = jnp.isfinite(largest) & (room < jnp.abs(step.length))
+    return StepLength(jnp.where(yields, direction * room, step.length), step.blocked & ~yields, step.leaving, yields)
 
 
 def _refined_column(scaled: ScaledQP, tableau: Tableau, k: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -27,10 +27,16 @@ def kkt_residual(
         exists = program.h < jnp.inf
         slack, scale = _slack(program.G, jnp.where(exists, program.h, 0), x)
         slack = jnp.where(exists, slack / scale, -jnp.inf)
-        violations += [slack, jnp.minimum(rows / size, -slack)]
+        excess = slack
+        if program.row_penalties is not None:
+            excess = jnp.minimum(excess, (program.row_penalties - rows) / size)
+        violations += [excess, jnp.minimum(rows / size, -slack)]
     if program.A is not None and program.b is not None:
         slack, scale = _slack(program.A, program.b, x)
-        violations.append(jnp.abs(slack) / scale)
+        excess = jnp.abs(slack) / scale
+        if program.equality_penalties is not None:
+            excess = jnp.minimum(excess, (program.equality_penalties - jnp.sign(slack) * equalities) / size)
+        violations.append(excess)
     return jnp.maximum(stationarity, jnp.max(jnp.concatenate(violations), initial=0)) if violations else stationarity
 
 

@@ -11,12 +11,16 @@ from jaxik.core.status import Outcome
 class Program(NamedTuple):
     """min 1/2 x'Hx + c'x subject to lower <= x <= upper, G x <= h and A x = b.
 
+    Rows and equalities with a penalty are elastic: they add penalty * max(G x - h, 0) or penalty * |A x - b| to the
+    objective, each its own, and hold wherever their multiplier need not be larger than that.
+
     Attributes:
       H (n, n): symmetric, positive semidefinite.
       c (n,).
       lower, upper (n,): infinite where there is no bound; equal where x is given.
       G (m, n), h (m,): rows, None for none. An infinite h is no row.
       A (p, n), b (p,): equalities, None for none. Repeated ones are normal, contradictory ones infeasible.
+      row_penalties (m,), equality_penalties (p,): above zero, infinite for those that hold; None: all hold.
     """
 
     H: jax.Array
@@ -27,19 +31,29 @@ class Program(NamedTuple):
     h: jax.Array | None = None
     A: jax.Array | None = None
     b: jax.Array | None = None
+    row_penalties: jax.Array | None = None
+    equality_penalties: jax.Array | None = None
+
+    @property
+    def elastic(self) -> bool:
+        """Whether any constraint may yield; static."""
+        return self.row_penalties is not None or self.equality_penalties is not None
 
 
 @pytree
 class ActiveSet:
-    """The constraints that hold with equality; equalities always do.
+    """The constraints that hold with equality; equalities do, unless they yield.
 
     Attributes:
       bounds (*batch, n): -1 at the lower bound, 1 at the upper one, 0 between them; int32.
       rows (*batch, m): whether a row is active; bool.
+      yielding (*batch, m + p): of rows, then equalities: 1 or -1 where one yields upwards or downwards, 0 where it
+        holds; int32. None in a program without penalties.
     """
 
     bounds: jax.Array = leaf(1)
     rows: jax.Array = leaf(1)
+    yielding: jax.Array | None = leaf(1, default=None)
 
 
 @pytree
@@ -79,8 +93,8 @@ class QPSolution(Outcome):
         exceeds the tolerance. NONFINITE: an argument is NaN or infinite where it must not be.
       objective (*batch,): 1/2 x'Hx + c'x.
       bound_multipliers (*batch, n): positive at the upper bound, negative at the lower one.
-      row_multipliers (*batch, m): >= 0.
-      equality_multipliers (*batch, p).
+      row_multipliers (*batch, m): >= 0, and at most the penalty of the row, which one that yields has.
+      equality_multipliers (*batch, p): at most their penalties in size.
       active: the constraints that hold with equality, for a warm start.
       kkt_residual (*batch,): the largest of three errors. Stationarity, relative to 1 or the largest sum of its
         absolute terms, and once more with variables in units in which the diagonal of H is 1. Violations of rows and

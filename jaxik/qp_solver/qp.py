@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import Jvp, Sensitivity, run_differentiable
@@ -21,7 +23,7 @@ from jaxik.qp_solver.derivatives import (
     solution_tangent,
 )
 
-RANKS = Program(H=2, c=1, lower=1, upper=1, G=2, h=1, A=2, b=1)  # type: ignore[arg-type]
+RANKS = Program(H=2, c=1, lower=1, upper=1, G=2, h=1, A=2, b=1, row_penalties=1, equality_penalties=1)  # type: ignore[arg-type]
 
 
 def qp(
@@ -34,6 +36,8 @@ def qp(
     h: Any = None,
     A: Any = None,  # noqa: N803
     b: Any = None,
+    row_penalties: Any = None,
+    equality_penalties: Any = None,
     warm_start: ActiveSet | None = None,
     options: QPOptions | None = None,
 ) -> QPSolution:
@@ -50,6 +54,9 @@ def qp(
       lower, upper (*batch, n), or numbers: bounds, infinite or None for none.
       G (*batch, m, n), h (*batch, m): rows, both or neither. An infinite h is no row.
       A (*batch, p, n), b (*batch, p): equalities, both or neither.
+      row_penalties (*batch, m), equality_penalties (*batch, p), or numbers: above zero, infinite for rows and
+        equalities that hold; a finite one lets its row yield where it must and adds penalty * max(G x - h, 0), or
+        penalty * |A x - b|, to the objective. Below the penalty as multiplier it is held as if it were hard.
       warm_start: `active` of the solution of a similar program: it saves time, and changes rounding at most.
       options: `QPOptions`; all traced.
 
@@ -59,7 +66,8 @@ def qp(
     Raises:
       JaxikError: for wrong shapes and types; on the host, before tracing.
     """
-    program = _program(H, c, lower, upper, {"G": G, "h": h, "A": A, "b": b})
+    blocks = {"G": G, "h": h, "A": A, "b": b, "row_penalties": row_penalties, "equality_penalties": equality_penalties}
+    program = _program(H, c, lower, upper, blocks)
     if warm_start is not None:
         warm_start = _start(warm_start, program)
     options = QPOptions() if options is None else options
@@ -131,10 +139,12 @@ def _program(hessian: Any, gradient: Any, lower: Any, upper: Any, blocks: dict[s
         bound = jnp.full(n, sign * jnp.inf, dtype) if value is None else _array(name, value, "(*batch, n), or a number")
         bound = jnp.broadcast_to(bound, (n,)) if bound.ndim == 0 else bound
         arrays[name] = _shaped(name, bound, n, f"n = {n} as H has it")
-    for matrix, vector, count in (("G", "h", "m"), ("A", "b", "p")):
+    for matrix, vector, count, penalties in (("G", "h", "m", "row_penalties"), ("A", "b", "p", "equality_penalties")):
         if (blocks[matrix] is None) != (blocks[vector] is None):
             raise JaxikError(f"{matrix} and {vector} come together: give both, or neither")
         if blocks[matrix] is None:
+            if blocks[penalties] is not None:
+                raise JaxikError(f"{penalties} are of the rows of {matrix}: there are none")
             continue
         rows = _array(matrix, blocks[matrix], f"(*batch, {count}, n)")
         if rows.ndim < 2 or rows.shape[-1] != n:
@@ -144,6 +154,8 @@ def _program(hessian: Any, gradient: Any, lower: Any, upper: Any, blocks: dict[s
         arrays[matrix], arrays[vector] = rows, _shaped(vector, right, rows.shape[-2], count_said)
         if not rows.shape[-2]:
             del arrays[matrix], arrays[vector]
+        elif blocks[penalties] is not None:
+            arrays[penalties] = _penalties(penalties, blocks[penalties], rows.shape[-2], count_said)
     return Program(H=hessian.astype(dtype), **{name: x.astype(dtype) for name, x in arrays.items()})
 
 
@@ -151,6 +163,13 @@ def _shaped(name: str, x: jax.Array, length: int, said: str) -> jax.Array:
     if x.shape[-1:] != (length,):
         raise JaxikError(f"{name} has shape (*batch, {said.split(' ')[0]}) with {said}, not {x.shape}")
     return x
+
+
+def _penalties(name: str, value: Any, length: int, said: str) -> jax.Array:
+    penalties = _array(name, value, "(*batch, rows), or a number")
+    if not isinstance(penalties, Tracer) and not (np.asarray(penalties) > 0).all():
+        raise JaxikError(f"{name} are above zero, infinite for rows that hold, not {np.asarray(penalties)!r}")
+    return _shaped(name, jnp.broadcast_to(penalties, (length,)) if penalties.ndim == 0 else penalties, length, said)
 
 
 def _start(warm_start: Any, program: Program) -> ActiveSet:
@@ -166,4 +185,8 @@ def _start(warm_start: Any, program: Program) -> ActiveSet:
             f"warm_start.rows is an array (*batch, m) of bool with m = {rows} rows, not {active_rows.dtype} of "
             f"shape {active_rows.shape}: a warm start comes from a program with as many rows"
         )
-    return ActiveSet(jnp.sign(sides).astype(jnp.int32), active_rows)
+    count = rows + (0 if program.A is None else program.A.shape[-2])
+    yielding = warm_start.yielding if program.elastic else None
+    if yielding is not None:
+        yielding = jnp.sign(_shaped("warm_start.yielding", jnp.asarray(yielding), count, "m + p")).astype(jnp.int32)
+    return ActiveSet(jnp.sign(sides).astype(jnp.int32), active_rows, yielding)

@@ -29,6 +29,8 @@ class ScaledQP(NamedTuple):
       variable_scale (n,): x over its scaled value.
       multiplier_scale (N,): multipliers over their scaled values.
       max_curvature (): the largest scaled curvature, about 1, or 0.
+      penalty (N,): the largest multipliers, infinite for constraints that do not yield; None: none does. Only rows and
+        equalities yield.
     """
 
     matrix: jax.Array
@@ -38,6 +40,7 @@ class ScaledQP(NamedTuple):
     variable_scale: jax.Array
     multiplier_scale: jax.Array
     max_curvature: jax.Array
+    penalty: jax.Array | None = None
 
     @property
     def variables(self) -> int:
@@ -89,15 +92,27 @@ def scaled_qp(program: Program) -> ScaledQP:
         matrix = jnp.concatenate(
             [jnp.concatenate([hessian, constraints.T], axis=1), jnp.concatenate([constraints, corner], axis=1)]
         )
+    multiplier_scale = jnp.concatenate(multiplier)
     return ScaledQP(
         matrix,
         jnp.concatenate(vector),
         jnp.concatenate(lower),
         jnp.concatenate(upper),
         scale,
-        jnp.concatenate(multiplier),
+        multiplier_scale,
         jnp.where(flat, 0, 1).astype(dtype),
+        penalties(program) / multiplier_scale if program.elastic else None,
     )
+
+
+def penalties(program: Program) -> jax.Array:
+    """The penalties (N,) of all constraints of an elastic program."""
+    size, dtype = program.c.shape[0], program.c.dtype
+    parts = [jnp.full(size, jnp.inf, dtype)]
+    for right, given in ((program.h, program.row_penalties), (program.b, program.equality_penalties)):
+        if right is not None:
+            parts.append(jnp.full(right.shape, jnp.inf, dtype) if given is None else given)
+    return jnp.concatenate(parts)
 
 
 def units(hessian: jax.Array) -> jax.Array:

@@ -19,11 +19,39 @@ def value_noise(scaled: ScaledQP, point: Point) -> jax.Array:
 def violation(scaled: ScaledQP, point: Point, active: jax.Array) -> jax.Array:
     """Violation (N,) of inactive constraints beyond rounding: positive above the upper limit, negative below."""
     value, noise = point.value, value_noise(scaled, point)
-    above, below = value > scaled.upper + noise, value < scaled.lower - noise
+    lower, upper = limits(scaled, point, active)
+    above, below = value > upper + noise, value < lower - noise
     # An infinite limit is never subtracted from an infinite one: that would be NaN.
-    excess = jnp.where(above, value - jnp.where(above, scaled.upper, 0), 0)
-    excess = jnp.where(below, value - jnp.where(below, scaled.lower, 0), excess)
+    excess = jnp.where(above, value - jnp.where(above, upper, 0), 0)
+    excess = jnp.where(below, value - jnp.where(below, lower, 0), excess)
     return jnp.where(active, 0, excess)
+
+
+def limits(scaled: ScaledQP, point: Point, active: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Limits (N,) of values: of a constraint that yields, the side of its limit that it is on."""
+    if scaled.penalty is None:
+        return scaled.lower, scaled.upper
+    side = yielding(scaled, point, active)
+    lower = jnp.where(side > 0, scaled.upper, jnp.where(side < 0, -jnp.inf, scaled.lower))
+    return lower, jnp.where(side < 0, scaled.lower, jnp.where(side > 0, jnp.inf, scaled.upper))
+
+
+def yielding(scaled: ScaledQP, point: Point, active: jax.Array) -> jax.Array:
+    """Of constraints (N,) of an elastic program, 1 or -1 where one yields upwards or downwards, else 0.
+
+    One that yields is not active: its multiplier is given, at the penalty, and its value follows.
+    """
+    yields = ~active & (jnp.abs(point.multiplier) == scaled.penalty)
+    return jnp.where(yields, jnp.sign(point.multiplier), 0)
+
+
+def released_multiplier(scaled: ScaledQP, multiplier: jax.Array) -> jax.Array:
+    """Multipliers (N,) that constraints have which leave the active set: zero, or the penalty if that is nearer."""
+    if scaled.penalty is None:
+        return jnp.zeros_like(multiplier)
+    either = scaled.lower == scaled.upper
+    at_penalty = jnp.isfinite(scaled.penalty) & (either | (multiplier > 0.5 * scaled.penalty))
+    return jnp.where(at_penalty, jnp.where(multiplier < 0, -scaled.penalty, scaled.penalty), 0)
 
 
 def signs(scaled: ScaledQP, point: Point) -> jax.Array:
@@ -40,13 +68,16 @@ def multiplier_noise(scaled: ScaledQP, point: Point) -> jax.Array:
 
 
 def violated_constraints(scaled: ScaledQP, point: Point, active: jax.Array, ignored: jax.Array) -> jax.Array:
-    """Mask (N,) of inactive constraints that are violated and active ones with multipliers of the wrong sign.
+    """Mask (N,) of inactive constraints that are violated and active ones whose multiplier is out of its range.
 
     Args:
       ignored (N,): violated constraints that do not count.
     """
     value, multiplier = point
     primal, dual = value_noise(scaled, point), multiplier_noise(scaled, point)
-    violated = ~ignored & ((value > scaled.upper + primal) | (value < scaled.lower - primal))
+    lower, upper = limits(scaled, point, active)
+    violated = ~ignored & ((value > upper + primal) | (value < lower - primal))
     wrong_sign = ((multiplier < -dual) & (value != scaled.lower)) | ((multiplier > dual) & (value != scaled.upper))
+    if scaled.penalty is not None:
+        wrong_sign = wrong_sign | (jnp.abs(multiplier) > scaled.penalty + dual)
     return jnp.where(active, wrong_sign, violated)

@@ -23,8 +23,12 @@ class StepResult(Outcome):
         their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
         NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
       residuals: task, and constraint, to what it reports before the step, at the configuration it was taken from.
+      yielded: of what is `Elastic`, by how much each row yields in this step, exactly 0 where it holds: by constraint
+        what is left of `J dq + gain residual`, in the structure and unit of its residual, with its sign; by limit how
+        far the displacement is beyond its bounds (*batch, nv), negative below lower ones, and then its rows, in their
+        unit: rad and m of displacement.
       limit_margins: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and
-        from "rows" (*batch, k) of limits.
+        from "rows" (*batch, k) of limits; those of limits that may yield come last, and are negative where they do.
       fraction (*batch,): of the quadratic program's displacement that was taken: below 1 where a `CollisionLimit` finds
         shapes that would overlap; the displacement that velocity and margins belong to is the shorter one.
       clearance (*batch,): the least distance [m] of its pairs at q, and nearest (*batch,) which pair that is, in the
@@ -45,6 +49,7 @@ class StepResult(Outcome):
     fraction: jax.Array | None = leaf(0, default=None)
     clearance: jax.Array | None = leaf(0, default=None)
     nearest: jax.Array | None = leaf(0, default=None)
+    yielded: dict[str, Any] = leaf(default_factory=dict)
 
     def __repr__(self) -> str:
         """How steps ended, and what their derivatives are worth."""

@@ -34,6 +34,7 @@ class Track(Outcome):
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
         `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit.
+      yielded: of what is `Elastic`, by how much it yielded in each step (T, *batch, ...), as of `StepResult`.
       dt (*batch,): duration of a step [s].
       derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the
         call was differentiated; else NOT_COMPUTED.
@@ -51,6 +52,7 @@ class Track(Outcome):
     jerk_share: jax.Array = leaf(0)
     dt: jax.Array = leaf(0)
     derivative_status: jax.Array = leaf(0)
+    yielded: dict[str, Any] = leaf(default_factory=dict)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
@@ -88,7 +90,7 @@ class Track(Outcome):
           dt: the new duration of a step [s], shorter or longer.
 
         Returns:
-          A `Track` without residuals, whose statuses are those of the steps.
+          A `Track` without residuals and `yielded`, whose statuses are those of the steps.
 
         Raises:
           JaxikError: for a dt that is not positive or longer than the motion, under `jit`, or where elements of the
@@ -116,6 +118,7 @@ class Track(Outcome):
             jerk_share=jnp.full_like(self.speed_share, jnp.nan, shape=found.q.shape[:-1]),
             dt=jnp.full_like(self.dt, float(new)),
             residuals={},
+            yielded={},
             residual_units=(),
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxik.core.pytree import core_ranks, set_fields
 from jaxik.kinematics.frames import Frame
 from jaxik.limits.velocity import VelocityLimit
-from jaxik.problem.problem import Problem, limits_of, with_tasks
+from jaxik.problem.problem import Problem, elastic_limits_of, limits_of, with_tasks
 from jaxik.robot.robot import Robot
 from jaxik.tasks.com import ComTask
 from jaxik.tasks.frame import FrameTask
@@ -107,4 +107,5 @@ def with_speed(problem: Problem) -> Problem:
     limits = limits_of(problem)
     if any(isinstance(limit, VelocityLimit) for limit in limits):
         return problem
-    return Problem(problem.robot, problem.tasks, (*limits, VelocityLimit(SPEED)), problem.constraints, problem.dof_mask)
+    limits = (*limits, *elastic_limits_of(problem).values(), VelocityLimit(SPEED))
+    return Problem(problem.robot, problem.tasks, limits, problem.constraints, problem.dof_mask)

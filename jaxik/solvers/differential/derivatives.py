@@ -28,11 +28,15 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
     """Invert the KKT conditions of all levels; the derivative status is the worst of theirs."""
     model, x = _model(arguments), [optimum.x for optimum in stepped.minima]
     inverses: list[KKTInverse] = []
+    yielding = stepped.minima[0].yielding
     for j, optimum in enumerate(stepped.minima):
-        inverses.append(invert_kkt(program_below(model, j, x[:j]), optimum, inverses[-1] if inverses else None))
+        program = program_below(model, j, x[:j], yielding)
+        inverses.append(invert_kkt(program, optimum, inverses[-1] if inverses else None))
     worst = jnp.max(jnp.stack([kkt.derivative_status for kkt in inverses]))
     worst = jnp.where(_at_joint_limit(arguments, inverses), jnp.maximum(worst, DerivativeStatus.WEAKLY_ACTIVE), worst)
     worst = jnp.where(model.recovery_scale < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
+    if model.unmet is not None:  # which directions are weak counts as given
+        worst = jnp.where(jnp.any(model.unmet != 0), jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     if stepped.result.fraction is not None:
         worst = jnp.where(stepped.result.fraction < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     none = has_no_solution(stepped.result.status)
@@ -57,12 +61,13 @@ def _at_joint_limit(arguments: tuple[Any, ...], inverses: list[KKTInverse]) -> j
 def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_of: Jvp) -> Any:
     """Tangents of the step's outcome, of the first program, and of the minima of all levels."""
     inverses, _ = condition
+    yielding = stepped.minima[0].yielding
     above: list[tuple[jax.Array, jax.Array]] = []
     tangents: list[SolutionTangent] = []
     for level, kkt in enumerate(inverses):
 
         def program(arguments: tuple[Any, ...], *above: jax.Array, level: int = level) -> Program:
-            return program_below(_model(arguments), level, above)
+            return program_below(_model(arguments), level, above, yielding)
 
         optimum = stepped.minima[level]
         tangents.append(solution_tangent(optimum, kkt, jvp_of, program, *above))
@@ -73,7 +78,8 @@ def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_o
     def outcome_of(arguments: tuple[Any, ...], x: jax.Array) -> dict[str, Any]:
         problem, q, motion, *_ = arguments
         fraction = stepped.result.fraction
-        return outcome(problem, q, motion, _model(arguments), x if fraction is None else fraction * x, none)
+        x = x if fraction is None else fraction * x
+        return outcome(problem, q, motion, _model(arguments), x, yielding, none)
 
     return jvp_of(outcome_of, above[-1]), tangents[0], [(t.x, t.rows, t.equalities) for t in tangents]
 
@@ -85,6 +91,7 @@ def _differentiable(stepped: Stepped) -> Any:
         "q": result.q,
         "limit_margins": result.limit_margins,
         "residuals": result.residuals,
+        "yielded": result.yielded,
     }
     # Second derivatives are taken at the minima, which therefore have tangents as well.
     return fields, differentiable_part(result.qp), [(opt.x, opt.rows, opt.equalities) for opt in stepped.minima]

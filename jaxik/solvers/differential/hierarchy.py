@@ -32,13 +32,15 @@ def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptio
     """Minimise the objectives of all levels in order, each subject to limits, constraints and the levels above it.
 
     A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes.
-    Repeated and dependent rows are allowed.
+    Repeated and dependent rows are allowed. What yields does so at the highest level, and stays as it is there.
     """
     program = program_of(model)
     # A sum of squares has a minimum whatever its curvature, so in a box the status need not be checked.
     boxed = program.G is None and program.A is None
     first = (minimise_in_box if boxed else minimise)(program, warm_start, options)
-    x, status, last, each = first.x, first.status, first.active, [optimum_of(first)]
+    x, status, each = first.x, first.status, [optimum_of(first)]
+    last = ActiveSet(first.active.bounds, first.active.rows)
+    program = _with_yielded(program, each[0].yielding, x)
     for objective, above in zip(model.objectives[1:], model.weighted_rows, strict=False):
         program = _with_level_above(program, above, x)._replace(H=objective.H, c=objective.c)
         solution = minimise(program, last, options)
@@ -56,15 +58,41 @@ def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptio
 
 def program_of(model: Linearization) -> Program:
     """The program of the highest level."""
-    return Program(model.H, model.c, model.lower, model.upper, model.G, model.h, model.A, model.b)
+    return Program(
+        model.H,
+        model.c,
+        model.lower,
+        model.upper,
+        model.G,
+        model.h,
+        model.A,
+        model.b,
+        model.row_penalties,
+        model.equality_penalties,
+    )
 
 
-def program_below(model: Linearization, level: int, minima: Sequence[jax.Array]) -> Program:
-    """The program of a level, given the minima (nv,) of those above it."""
+def program_below(model: Linearization, level: int, minima: Sequence[jax.Array], yielding: jax.Array | None) -> Program:
+    """The program of a level, given the minima (nv,) of those above it, and what yields at the highest (k + p,)."""
     program = program_of(model)
+    if level:
+        program = _with_yielded(program, yielding, minima[0])
     for above, x in zip(model.weighted_rows[:level], minima, strict=True):
         program = _with_level_above(program, above, x)
     return program._replace(H=model.objectives[level].H, c=model.objectives[level].c)
+
+
+def _with_yielded(program: Program, yielding: jax.Array | None, x: jax.Array) -> Program:
+    """The program in which rows and equalities that yield keep their value at `x` (nv,), and all others hold."""
+    if yielding is None:
+        return program
+    count = 0 if program.h is None else program.h.shape[0]
+    yields, right = yielding != 0, {"h": program.h, "b": program.b}
+    if program.G is not None and program.h is not None:
+        right["h"] = jnp.where(yields[:count], program.G @ x, program.h)
+    if program.A is not None and program.b is not None:
+        right["b"] = jnp.where(yields[count:], program.A @ x, program.b)
+    return program._replace(**right, row_penalties=None, equality_penalties=None)
 
 
 def _with_level_above(program: Program, above: WeightedRows, x: jax.Array) -> Program:

@@ -10,13 +10,23 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.core.pytree import leaf, pytree
+from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import movable
 from jaxik.limits.base import noise, without_noise
 from jaxik.limits.combine import merged_bounds, merged_rows
-from jaxik.problem.problem import Level, Problem, constants_of, constraints_of, levels, limits_of
+from jaxik.problem.problem import (
+    Level,
+    Problem,
+    constants_of,
+    constraints_of,
+    elastic_constraints_of,
+    elastic_limits_of,
+    levels,
+    limits_of,
+)
+from jaxik.solvers.differential.elastic_rows import beyond_reach, equality_penalties_of, with_elastic_limits
 from jaxik.solvers.differential.limit_recovery import recovery_scale_of
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import map_tasks
@@ -48,12 +58,18 @@ class Linearization:
       lower, upper (*batch, nv): bounds of each degree of freedom, from limits and `dof_mask`.
       G (*batch, k, nv), h (*batch, k): rows of limits; None without.
       A (*batch, p, nv), b (*batch, p): constraints; None without.
+      row_penalties (*batch, k), equality_penalties (*batch, p): of rows that may yield; infinite for others; None where
+        no limit, no constraint is `Elastic`.
+      unmet (*batch, p): of what elastic constraints demand, what singularities keep from b: zero away from them; None
+        without such.
       recovery_scale (*batch,): factor on the demands in lower, upper and h: below 1 where a start is outside limits
         that it cannot return into all at once, else 1.
       residuals: by task its residual, and by constraint its rows, without cost and gain; A x - b at x = 0 of velocity
         tasks.
       jacobians: by the same names the Jacobians, with one more axis nv.
       errors: by task or constraint its reported error, as in a `Solution`.
+      elastic_rows: of limits that may yield, whose rows are the last of G: name, whether there are bounds, upper ones
+        (nv,) first, and the number of rows after these; static.
     """
 
     objectives: tuple[Objective, ...] = leaf()
@@ -64,10 +80,14 @@ class Linearization:
     h: jax.Array | None = leaf(1)
     A: jax.Array | None = leaf(2)
     b: jax.Array | None = leaf(1)
+    row_penalties: jax.Array | None = leaf(1)
+    equality_penalties: jax.Array | None = leaf(1)
+    unmet: jax.Array | None = leaf(1)
     recovery_scale: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
     errors: dict[str, Any] = leaf()
+    elastic_rows: tuple[tuple[str, bool, int], ...] = static(default=())
 
     @property
     def H(self) -> jax.Array:  # noqa: N802
@@ -99,6 +119,7 @@ class _Evaluated(NamedTuple):
 def evaluated(problem: Problem, q: jax.Array) -> Kinematics:
     """The kinematics at one configuration (nq,) that tasks, constraints and limits read."""
     readers = (*problem.tasks.values(), *constraints_of(problem, couplings=True).values(), *limits_of(problem))
+    readers = (*readers, *elastic_limits_of(problem).values())
     return forward(constants_of(problem.robot, readers), q)
 
 
@@ -122,14 +143,26 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
-    recovery_scale = recovery_scale_of((lower, upper), limit_rows, constraint_rows)
+    equality_penalties, held_rows, unmet = None, constraint_rows, None
+    if constraint_rows is not None and (elastic := elastic_constraints_of(problem)):
+        residuals = {name: value.residual for name, value in constraint_values.items()}
+        equality_penalties = equality_penalties_of(constraints, elastic, residuals)
+        held = {name: task for name, task in constraints.items() if name not in elastic}
+        held_rows = _constraint_rows(held, constraint_values) if held else None
+        fixed = (lower == 0) & (upper == 0)
+        unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed)
+        damping = damping + bending
+    recovery_scale = recovery_scale_of((lower, upper), limit_rows, held_rows)
     lower, upper = (
         jnp.where(lower > 0, recovery_scale * lower, lower),
         jnp.where(upper < 0, recovery_scale * upper, upper),
     )
     if limit_rows is not None:
         limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
+    limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
+    if unmet is not None and right is not None:
+        right = right - unmet
     everything = constraint_values | task_values
     return Linearization(
         objectives=tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
@@ -140,10 +173,14 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         h=None if limit_rows is None else limit_rows[1],
         A=matrix,
         b=right,
+        row_penalties=row_penalties,
+        equality_penalties=equality_penalties,
+        unmet=unmet,
         recovery_scale=recovery_scale,
         residuals={name: value.residual for name, value in everything.items()},
         jacobians={name: value.jacobian for name, value in everything.items()},
         errors={name: value.error for name, value in everything.items() if value.error is not None},
+        elastic_rows=elastic_rows,
     )
 
 
@@ -188,6 +225,7 @@ def _level_objective(
             overridden.append(task.objective(problem.robot, kin, motion))
             continue
         stacked.append(rows[name])
+    damping = damping[:, None] if damping.ndim else damping
     total = Objective(damping * jnp.eye(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
     if stacked:
         matrix, right = _stacked(stacked)

@@ -16,6 +16,7 @@ from jaxik.solvers.differential.hierarchy import descend
 from jaxik.solvers.differential.integrate import integrate_within_limits
 from jaxik.solvers.differential.linearization import Linearization, linearized
 from jaxik.solvers.differential.shorten import arrive, arrive_without_crossing
+from jaxik.solvers.differential.yielded import yielded_of
 
 
 class Stepped(NamedTuple):
@@ -49,7 +50,8 @@ def take(
     if arrival is not None:
         status = jnp.where(jnp.isnan(arrival.clearance), Status.NONFINITE, status).astype(jnp.int32)
         none = has_no_solution(status)
-    fields = outcome(problem, q, motion, model, x if arrival is None else arrival.fraction * x, none)
+    x = x if arrival is None else arrival.fraction * x
+    fields = outcome(problem, q, motion, model, x, descent.each[0].yielding, none)
     if arrival is not None:
         fields |= arrival._asdict()
     not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
@@ -62,10 +64,17 @@ def has_no_solution(status: jax.Array) -> jax.Array:
 
 
 def outcome(
-    problem: Problem, q: jax.Array, motion: Motion, model: Linearization, x: jax.Array, none: jax.Array
+    problem: Problem,
+    q: jax.Array,
+    motion: Motion,
+    model: Linearization,
+    x: jax.Array,
+    yielding: jax.Array | None,
+    none: jax.Array,
 ) -> dict[str, Any]:
     """Velocity, q, margins and residuals of a step with a displacement `x` (nv,); at rest where there is none."""
     margins = {"lower": x - model.lower, "upper": model.upper - x}
+    yielded = {} if yielding is None else yielded_of(problem, model, x, (yielding != 0) & ~none)
     if model.G is not None and model.h is not None:
         margins["rows"] = model.h - model.G @ x
     reached, x = integrate_within_limits(effective_joint_limits(problem), q, x, model.lower, model.upper)
@@ -74,12 +83,17 @@ def outcome(
         "q": jnp.where(none, q, reached),
         "limit_margins": margins,
         "residuals": model.errors,
+        "yielded": yielded,
     }
 
 
 def _check_start(warm_start: ActiveSet | None, model: Linearization) -> None:
     expected = model.lower.shape, (0,) if model.h is None else model.h.shape
-    if warm_start is not None and (warm_start.bounds.shape, warm_start.rows.shape) != expected:
+    if warm_start is None:
+        return
+    count = sum(x.shape[0] for x in (model.h, model.b) if x is not None)
+    fits = warm_start.yielding is None or warm_start.yielding.shape == (count,)
+    if not fits or (warm_start.bounds.shape, warm_start.rows.shape) != expected:
         raise JaxikError(
             "warm_start is `qp.active` of an earlier result of the same problem: bounds and rows have shapes "
             f"(*batch, k) with k = {expected[0][0]} and {expected[1][0]}, "

@@ -1,5 +1,6 @@
 """One step of a loop that follows targets: where it leads, and how it did there."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,9 +16,18 @@ from jaxik.limits.combine import merged_bounds, merged_rows
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
 from jaxik.limits.velocity import VelocityLimit
-from jaxik.problem.problem import Problem, constants_of, constraints_of, limits_of
+from jaxik.problem.problem import (
+    Problem,
+    constants_of,
+    constraints_of,
+    elastic_constraints_of,
+    elastic_limits_of,
+    limits_of,
+)
 from jaxik.qp_solver import ActiveSet
+from jaxik.solvers.differential.linearization import linearized
 from jaxik.solvers.differential.step import stepped
+from jaxik.solvers.differential.yielded import yielded_of
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.tracking.options import TrackOptions
 from jaxik.solvers.tracking.targets import Values, aimed_ahead, placed
@@ -60,6 +70,7 @@ class TrackState(Outcome):
       status, residuals, derivative_status: as of `Track`, of the last step.
       speed_share, acceleration_share, jerk_share (*batch,): the largest speed, acceleration and jerk of a joint in the
         last step, relative to its limit; 0 without such a limit.
+      yielded: by how much what is `Elastic` yielded in the last step, as of `StepResult`.
       active: the active set of the last quadratic program, from which the next one starts.
       targets: by task and field the values that the last step followed.
     """
@@ -73,6 +84,7 @@ class TrackState(Outcome):
     speed_share: jax.Array = leaf(0)
     acceleration_share: jax.Array = leaf(0)
     jerk_share: jax.Array = leaf(0)
+    yielded: dict[str, Any] = leaf()
     active: ActiveSet = leaf()
     targets: Values = leaf()
 
@@ -82,9 +94,10 @@ class TrackState(Outcome):
 
 def started(problem: Problem, q: jax.Array, velocity: jax.Array, targets: Values) -> Carried:
     """What the first step goes on from: at a velocity (*batch, nv), with targets of the first step."""
-    batch = q.shape[:-1]
-    bounds, rows = jnp.zeros(velocity.shape, jnp.int32), jnp.zeros((*batch, _row_count(problem)), bool)
-    return Carried(q, velocity, jnp.zeros_like(velocity), ActiveSet(bounds, rows), targets)
+    batch, counts = q.shape[:-1], _row_counts(problem)
+    bounds, rows = jnp.zeros(velocity.shape, jnp.int32), jnp.zeros((*batch, counts[0]), bool)
+    yielding = jnp.zeros((*batch, sum(counts)), jnp.int32) if _is_elastic(problem) else None
+    return Carried(q, velocity, jnp.zeros_like(velocity), ActiveSet(bounds, rows, yielding), targets)
 
 
 def state_at_start(problem: Problem, before: Carried) -> TrackState:
@@ -99,6 +112,7 @@ def state_at_start(problem: Problem, before: Carried) -> TrackState:
         derivative_status=none - 1,
         active=before.active,
         targets=before.targets,
+        yielded=jax.tree.map(lambda x: jnp.zeros((*none.shape, *x.shape), x.dtype), _yielded_of_one(problem)),
         **described._replace(status=none)._asdict(),
     )
 
@@ -127,6 +141,7 @@ def advanced(
         derivative_status=result.derivative_status,
         active=result.qp.active,
         targets=targets,
+        yielded=result.yielded,
         **described._asdict(),
     )
 
@@ -176,16 +191,43 @@ def _largest_share(value: jax.Array, limit: jax.Array) -> jax.Array:
     return jnp.max(jnp.where(moves, jnp.abs(value) / jnp.where(moves, jnp.abs(limit), 1), 0), initial=0)
 
 
-def _row_count(problem: Problem) -> int:
-    """How many rows the limits of a problem have in one step."""
+def _is_elastic(problem: Problem) -> bool:
+    return bool(elastic_limits_of(problem) or elastic_constraints_of(problem))
 
-    def right_sides(problem: Problem) -> jax.Array:
+
+def _row_counts(problem: Problem) -> tuple[int, int]:
+    """How many rows limits and constraints have in one step; of constraints only where something may yield."""
+
+    def right_sides(problem: Problem) -> tuple[jax.Array, jax.Array]:
         robot, limits, q = problem.robot, limits_of(problem), problem.robot.q_home
-        kin, motion = forward(constants_of(robot, limits), q), Motion(jnp.ones((), q.dtype))
+        motion, none = Motion(jnp.ones((), q.dtype)), jnp.zeros(0)
+        if _is_elastic(problem):
+            model = linearized(problem, q, motion, jnp.zeros((), q.dtype))
+            return none if model.h is None else model.h, none if model.b is None else model.b
+        kin = forward(constants_of(robot, limits), q)
         rows = merged_rows(limits, robot, kin, motion, merged_bounds(limits, robot, kin, motion))
-        return jnp.zeros(0) if rows is None else rows[1]
+        return none if rows is None else rows[1], none
+
+    rows, equalities = _shapes(right_sides, problem)
+    return rows.shape[0], equalities.shape[0]
+
+
+def _yielded_of_one(problem: Problem) -> dict[str, Any]:
+    """The shapes of what yields in one step of one element."""
+
+    def yielded(problem: Problem) -> dict[str, Any]:
+        q = problem.robot.q_home
+        model = linearized(problem, q, Motion(jnp.ones((), q.dtype)), jnp.zeros((), q.dtype))
+        count = sum(x.shape[0] for x in (model.h, model.b) if x is not None)
+        return yielded_of(problem, model, jnp.zeros(problem.robot.nv, q.dtype), jnp.zeros(count, bool))
+
+    return _shapes(yielded, problem) if _is_elastic(problem) else {}
+
+
+def _shapes(function: Callable[[Problem], Any], problem: Problem) -> Any:
+    """The shapes of what a function of the problem returns for one element."""
 
     def of_one(x: Any, rank: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(jnp.shape(x)[jnp.ndim(x) - rank :], jnp.result_type(x))
 
-    return jax.eval_shape(right_sides, jax.tree.map(of_one, problem, core_ranks(problem))).shape[0]
+    return jax.eval_shape(function, jax.tree.map(of_one, problem, core_ranks(problem)))

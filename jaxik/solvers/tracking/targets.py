@@ -12,7 +12,8 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import core_ranks, set_fields
-from jaxik.problem.problem import Problem
+from jaxik.limits.elastic import Elastic
+from jaxik.problem.problem import Problem, targeted
 from jaxik.robot.robot import Robot
 from jaxik.tasks.posture import PostureTask
 
@@ -50,7 +51,7 @@ def values_of(problem: Problem, targets: Any) -> Values:
 
 
 def _by_name(problem: Problem) -> dict[str, Any]:
-    return (problem.constraints or {}) | problem.tasks
+    return targeted(problem.constraints or {}) | problem.tasks
 
 
 def _fields(task: Any, target: Any) -> dict[str, Any]:
@@ -104,8 +105,11 @@ def placed(problem: Problem, values: Values) -> Problem:
     def with_values(tasks: dict[str, Any], names: set[str]) -> dict[str, Any]:
         changed = dict(tasks)
         for name in names & tasks.keys():
-            changed[name] = copy.copy(tasks[name])
-            set_fields(changed[name], **values[name])
+            changed[name] = task = copy.copy(tasks[name])
+            if isinstance(task, Elastic):
+                set_fields(task, of=copy.copy(task.of))
+                task = task.of
+            set_fields(task, **values[name])
         return changed
 
     of_tasks = set(values) & problem.tasks.keys()

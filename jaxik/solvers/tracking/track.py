@@ -33,6 +33,7 @@ _KEPT = (
     "speed_share",
     "acceleration_share",
     "jerk_share",
+    "yielded",
     "derivative_status",
 )
 

@@ -1,0 +1,43 @@
+"""By how much elastic constraints and limits yield in a step."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.problem.problem import Problem, constraints_of, elastic_constraints_of
+from jaxik.solvers.differential.linearization import Linearization
+
+
+def yielded_of(problem: Problem, model: Linearization, x: jax.Array, yields: jax.Array) -> dict[str, Any]:
+    """What rows miss at a displacement x (nv,): exactly zero where one holds.
+
+    Args:
+      yields (k + p,): mask of rows of limits, and of constraints.
+
+    Returns:
+      By constraint `J x + gain residual`, in the structure of its residual; by limit, of bounds (nv,) and rows.
+    """
+    found: dict[str, Any] = {}
+    count = 0 if model.h is None else model.h.shape[0]
+    if model.G is not None and model.h is not None:
+        beyond = jnp.where(yields[:count], model.G @ x - model.h, 0)
+        nv, start = x.shape[0], count - sum(2 * x.shape[0] * boxed + rows for _, boxed, rows in model.elastic_rows)
+        for name, boxed, rows in model.elastic_rows:
+            ends = start + nv * boxed, start + 2 * nv * boxed
+            bounds = beyond[start : ends[0]] - beyond[ends[0] : ends[1]]
+            found[name] = jnp.concatenate([bounds, beyond[ends[1] : ends[1] + rows]])
+            start = ends[1] + rows
+    if model.A is not None and model.b is not None:
+        missed, elastic, start = jnp.where(yields[count:], model.A @ x - model.b, 0), elastic_constraints_of(problem), 0
+        if model.unmet is not None:
+            missed = missed - model.unmet
+        for name in constraints_of(problem, couplings=True):
+            leaves, structure = jax.tree.flatten(model.residuals[name])
+            parts = []
+            for leaf in leaves:
+                parts.append(missed[start : start + leaf.size].reshape(leaf.shape))
+                start += leaf.size
+            if name in elastic:
+                found[name] = jax.tree.unflatten(structure, parts)
+    return found
