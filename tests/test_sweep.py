@@ -147,3 +147,14 @@ def test_mistakes_are_told_in_a_line(make: Any, words: str) -> None:
     with pytest.raises(JaxikError, match=words) as raised:
         make()
     assert "\n" not in str(raised.value)
+
+
+@exhaustive
+def test_a_tracked_path_crosses_nothing_either() -> None:
+    q, targets = starts()
+    limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(plate(), pairs=[("hand", "world")])
+    tip = jaxik.FrameTask(arm().frame("tip"), targets, orientation_cost=None)
+    problem, options = jaxik.Problem(arm(), {"tip": tip}, limits=limits), jaxik.TrackOptions(1e-3, continuous=True)
+    path = np.concatenate([q[None], jaxik.track(problem, q, DT, {}, num_steps=STEPS, options=options).q])
+    ours = [("hand", "world")]
+    assert not arm().in_collision(path[:-1], plate(), ours, -1e-5, to=path[1:]).any()
