@@ -135,6 +135,29 @@ def test_a_way_that_is_called_free_is_free_everywhere_and_most_that_are_free_are
     assert apart[least < 0.02 - 1e-6].all() and not apart[least > 0.023].any()
 
 
+def test_an_arc_that_bulges_over_a_plane_or_a_point_between_its_ends_is_found() -> None:
+    """A ball of 1 cm at 0.5 m turns by 0.6 rad: in the middle it is 22 mm farther out than at both ends."""
+    robot = jaxik.load_robot(
+        """<mujoco><compiler angle="radian"/><worldbody><body><joint axis="0 0 1" range="-1 1"/>
+        <geom size=".01" pos=".5 0 0"/></body></worldbody></mujoco>""",
+        geometry="model",
+    )
+    ends = jnp.asarray([[-0.3], [0.3]])
+    bulge = 0.5 * (1 - np.cos(0.3))
+
+    @jax.jit
+    def crosses(left: jax.Array, place: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Planes that both ends are a distance away from, and points at a radius."""
+        solid = jaxik.Planes([[-1.0, 0, 0]], -(0.5 * jnp.cos(0.3) + 0.01 + left)[:, None])
+        points = jaxik.Points(place[:, None, None] * jnp.asarray([1.0, 0, 0]), 0.01)
+        worlds = jaxik.World(planes=solid), jaxik.World(points=points)
+        return tuple(robot.in_collision(ends[:1], world, to=ends[1:]) for world in worlds)  # type: ignore[return-value]
+
+    over, through = crosses(bulge * np.array([0.1, 0.5, 0.9, 1.1, 3.0]), np.array([0.45, 0.49, 0.5, 0.51, 0.55]))
+    assert over.tolist() == [True, True, True, False, False]
+    assert through.tolist() == [False, True, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
