@@ -104,16 +104,21 @@ def below(heights: np.ndarray, fine: int) -> np.ndarray:
 def test_a_height_field_is_no_nearer_than_said_and_a_capsule_over_a_hill_touches_it() -> None:
     field, surface = jaxik.VoxelField.from_heights(terrain(), 0.05, cell=0.02), below(terrain(), 40)
     center, half = (x[:150] for x in segments(1, [0.02, 0.02, -0.05], [0.58, 0.48, 0.33], 0.15))
+    center[:40] = surface[40:-40:10, 40:-40:10].reshape(-1, 3)[::30][:40]  # on it
     points = points_of(center, half)
     i, j = (np.clip(np.round(points[..., k] / 0.05 * 40).astype(int), 0, surface.shape[k] - 1) for k in (0, 1))
     over = ((points[..., :2] >= 0) & (points[..., :2] <= [0.6, 0.5])).all(-1)
     under = over & (points[..., 2] < surface[i, j, 2] - 0.003)
-    true, _ = cKDTree(surface.reshape(-1, 3)).query(points)
+    tree = cKDTree(surface.reshape(-1, 3))
+    true, _ = tree.query(points)
     found = np.asarray(by_grid(field, center, half)[0])
     apart, deep = ~under.any(0) & over.all(0), under.all(0)
     lost = 2 * DIAGONAL * 0.02 + np.linalg.norm(half, axis=1) / 4 + 0.01
     assert (found <= true.min(0) + 1e-9)[apart].all() and (found >= true.min(0) - lost)[apart].all()
     assert (found < 0)[deep].all() and apart.sum() > 40 and deep.sum() > 5
+    nodes = np.asarray(field.pose[4:]) + 0.02 * np.moveaxis(np.indices(field.distance.shape), 0, -1)
+    at = nodes[12:38:5, 12:33:5, -8:].reshape(-1, 3)  # over the surface
+    assert (np.asarray(field.distance)[12:38:5, 12:33:5, -8:].ravel() <= tree.query(at)[0]).all()
     ridge = np.zeros((11, 11))
     ridge[5] = 0.2
     across = np.array([[0.25, 0.25, 0.1]]), np.array([[0.15, 0, 0]])  # both of its ends are above the ground
@@ -123,6 +128,7 @@ def test_a_height_field_is_no_nearer_than_said_and_a_capsule_over_a_hill_touches
 def test_points_and_cubes_as_a_grid_are_never_above_their_distances() -> None:
     cloud = np.random.default_rng(2).uniform(-0.2, 0.2, (300, 3)) * [1, 1, 0.2]
     center, half = segments(3, -0.45, 0.45, 0.1)
+    center[:100] = cloud[:100]  # points between nodes, to which no node is near
     apart = np.linalg.norm(points_of(center, half)[:, :, None] - cloud, axis=-1).min(axis=(0, 2))
     check(jaxik.VoxelField.from_points(cloud, 0.01, cell=0.025), apart - 0.01, center, half, 0)
     occupied = np.zeros((12, 10, 8), bool)

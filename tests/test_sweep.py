@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from tables import exhaustive
 from test_collision_limit import ARM, arm
 
 import jaxik
@@ -84,18 +85,23 @@ def on_the_way(continuous: bool) -> np.ndarray:
     return depth
 
 
-def test_a_step_jumps_over_a_thin_plate_unless_its_way_is_looked_at() -> None:
-    assert (on_the_way(False).max(0) > 1e-3).sum() > 5
+def test_no_step_jumps_over_a_thin_plate_where_its_way_is_looked_at() -> None:
     assert on_the_way(True).max() < 1e-6
+    assert (walked(True)[1][0] == jaxik.Status.CONVERGED).all()
 
 
+@exhaustive
+def test_steps_jump_over_a_thin_plate_where_only_their_ends_are_looked_at() -> None:
+    assert (on_the_way(False).max(0) > 1e-3).sum() > 5
+
+
+@exhaustive
 def test_steps_far_from_obstacles_are_what_they_were_and_few_targets_are_lost() -> None:
-    path, (status, fraction, clearance) = walked(True)
+    path, (_, fraction, clearance) = walked(True)
     before, (_, all_of_it, _) = walked(False)
     same = (fraction[0] == 1) & (all_of_it[0] == 1)
     assert same.sum() > 0.8 * COUNT
     np.testing.assert_allclose(path[1][same], before[1][same], atol=1e-12)
-    assert (status == jaxik.Status.CONVERGED).all()
     ends = [arm().frame_pose(x[-1], "tip").translation() for x in (path, before)]
     arrived = [np.mean(np.linalg.norm(x - starts()[1], axis=-1) < 0.01) for x in ends]
     assert arrived[0] > arrived[1] - 0.1 and 0 <= fraction.min() < 1
@@ -129,6 +135,29 @@ def test_a_way_that_is_called_free_is_free_everywhere_and_most_that_are_free_are
     assert apart[least < 0.02 - 1e-6].all() and not apart[least > 0.023].any()
 
 
+def test_an_arc_that_bulges_over_a_plane_or_a_point_between_its_ends_is_found() -> None:
+    """A ball of 1 cm at 0.5 m turns by 0.6 rad: in the middle it is 22 mm farther out than at both ends."""
+    robot = jaxik.load_robot(
+        """<mujoco><compiler angle="radian"/><worldbody><body><joint axis="0 0 1" range="-1 1"/>
+        <geom size=".01" pos=".5 0 0"/></body></worldbody></mujoco>""",
+        geometry="model",
+    )
+    ends = jnp.asarray([[-0.3], [0.3]])
+    bulge = 0.5 * (1 - np.cos(0.3))
+
+    @jax.jit
+    def crosses(left: jax.Array, place: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Planes that both ends are a distance away from, and points at a radius."""
+        solid = jaxik.Planes([[-1.0, 0, 0]], -(0.5 * jnp.cos(0.3) + 0.01 + left)[:, None])
+        points = jaxik.Points(place[:, None, None] * jnp.asarray([1.0, 0, 0]), 0.01)
+        worlds = jaxik.World(planes=solid), jaxik.World(points=points)
+        return tuple(robot.in_collision(ends[:1], world, to=ends[1:]) for world in worlds)  # type: ignore[return-value]
+
+    over, through = crosses(bulge * np.array([0.1, 0.5, 0.9, 1.1, 3.0]), np.array([0.45, 0.49, 0.5, 0.51, 0.55]))
+    assert over.tolist() == [True, True, True, False, False]
+    assert through.tolist() == [False, True, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -141,3 +170,14 @@ def test_mistakes_are_told_in_a_line(make: Any, words: str) -> None:
     with pytest.raises(JaxikError, match=words) as raised:
         make()
     assert "\n" not in str(raised.value)
+
+
+@exhaustive
+def test_a_tracked_path_crosses_nothing_either() -> None:
+    q, targets = starts()
+    limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(plate(), pairs=[("hand", "world")])
+    tip = jaxik.FrameTask(arm().frame("tip"), targets, orientation_cost=None)
+    problem, options = jaxik.Problem(arm(), {"tip": tip}, limits=limits), jaxik.TrackOptions(1e-3, continuous=True)
+    path = np.concatenate([q[None], jaxik.track(problem, q, DT, {}, num_steps=STEPS, options=options).q])
+    ours = [("hand", "world")]
+    assert not arm().in_collision(path[:-1], plate(), ours, -1e-5, to=path[1:]).any()

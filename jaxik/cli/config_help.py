@@ -90,6 +90,7 @@ a configuration has the sections of jaxik solve, but for search and options, and
       #    {waypoints: [{from: home, offset: [0, 0.1, 0]}, ...], times: [1, ...]}    # targets, from the task's own on
     damping: 1e-6
     feed_forward: 1               # 0: gains apply to the motion of targets as well, which lags
+    continuous: false             # true: with limits: {collision: ...}, no step jumps over anything thin
 """
 
 DATASET_HELP = """\

@@ -101,11 +101,12 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
             (root.at("tasks") / name).fail("has several targets: a robot follows one; paths says how it moves")
     limits = read_limits(root, source, of_motion=True)
     section = root.section("track")
-    section.allow("dt", "duration", "paths", "damping", "feed_forward")
+    section.allow("dt", "duration", "paths", "damping", "feed_forward", "continuous")
     dt, num_steps = read_steps(section)
     times = dt * np.arange(1, num_steps + 1)
     paths = section.section("paths") if "paths" in section else Section({}, section.at("paths"))
     numbers: dict[str, Any] = {key: section.number(key) for key in ("damping", "feed_forward") if key in section}
+    numbers |= {"continuous": section.get("continuous")} if "continuous" in section else {}
     with section.place.blamed():
         options = TrackOptions(**numbers)
     start = read_start(root, robot, units, source.seed, 1, searches=False)

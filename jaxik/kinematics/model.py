@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from jax.core import Tracer
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
@@ -237,6 +238,8 @@ class RobotModel:
 def _check_pose(pose: Any) -> None:
     if not isinstance(pose, jaxlie.SE3):
         raise JaxikError(f"pose is a jaxlie.SE3, not {type(pose).__name__}; jaxlie.SE3.from_translation makes one")
+    if not isinstance(pose.wxyz_xyz, Tracer) and not np.isfinite(np.asarray(pose.wxyz_xyz)).all():
+        raise JaxikError(f"pose is finite, not {np.asarray(pose.wxyz_xyz).tolist()}")
 
 
 def round_inward(lower: Any, upper: Any, dtype: Any) -> tuple[jax.Array, jax.Array]:

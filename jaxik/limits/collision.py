@@ -4,6 +4,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 
 from jaxik.collision.distances import separations, table_of
 from jaxik.collision.nearest import nearest_pairs
@@ -73,10 +75,13 @@ class CollisionLimit(Limit):
 
     def __post_init__(self) -> None:
         check_pairs(self.world, self.rows)
+        margin = validation.number("margin", self.margin)
+        if not isinstance(margin, Tracer) and not np.isfinite(margin).all():
+            raise JaxikError(f"margin is a distance [m] that pairs can have, not {np.asarray(margin)}")
         set_fields(
             self,
             pairs=named_pairs(self.pairs),
-            margin=validation.number("margin", self.margin),
+            margin=margin,
             gain=share(self.gain),
             rate=None if self.rate is None else validation.positive("rate", self.rate),
         )

@@ -12,7 +12,7 @@ from jaxik.limits.base import Rows
 from jaxik.limits.elastic import Elastic, rows_of_limit
 from jaxik.numerics.linalg import weak_directions
 from jaxik.problem.problem import Problem, constraints_of, elastic_limits_of, limits_of
-from jaxik.tasks.base import Task, second_derivative
+from jaxik.tasks.base import Task
 from jaxik.tasks.weights import row_weights
 
 # A second derivative that is positive semidefinite is at most this many times its diagonal, of as many joints.
@@ -94,7 +94,7 @@ def beyond_reach(
             force[i - ends[0] : j - ends[0]].reshape(x.shape)
             for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)
         ]
-        curved = second_derivative(constraints[name], problem.robot, kin, jax.tree.unflatten(structure, parts))
+        curved = constraints[name].second_derivative(problem.robot, kin, jax.tree.unflatten(structure, parts))
         # In the motions that the rows leave free; and those that they hardly hold.
         free = jnp.eye(kin.nv, dtype=right.dtype) - own.T @ inverse @ own
         bending = bending + BENDING * jnp.maximum(jnp.sum(free * (curved @ free), axis=0), 0)
