@@ -1,8 +1,8 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
 python -m benchmarks [compile] [chain] [solve] [steps] [gradients] [step] [humanoid] [actions] [collision]
-[collision_free] [collision_soak] [datasets] [search] [--output F]; exits with 1 where a gate is missed. Pictures of `search` are written
-beside the JSON.
+[collision_free] [collision_soak] [datasets] [search] [--output F]; exits with 1 where a gate is missed. Pictures of
+`search` are written beside the JSON.
 """
 
 import argparse
