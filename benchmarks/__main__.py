@@ -1,8 +1,7 @@
 """Run all benchmarks and write what they found, with device and versions, as JSON.
 
-python -m benchmarks [compile] [chain] [solve] [steps] [rules] [gradients] [step] [humanoid] [collision]
-[collision_free] [collision_soak] [datasets] [search] [--output F]; exits with 1 where a gate is missed. Pictures of
-`search` are written beside the JSON.
+python -m benchmarks [NAME ...] [--output F], with names as in BENCHMARKS; exits with 1 where a gate is missed. Pictures
+of `search` are written beside the JSON.
 """
 
 import argparse
@@ -27,6 +26,7 @@ BENCHMARKS = (
     "gradients",
     "step",
     "humanoid",
+    "actions",
     "collision",
     "collision_free",
     "collision_soak",

@@ -11,6 +11,7 @@ import jaxlie
 import numpy as np
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
+from jaxik.batching.devices import accelerated
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, set_fields
 from jaxik.core.status import Status
@@ -33,7 +34,8 @@ DRAWN = 1024
 RESIDUALS = "residuals/"
 # How often a row that is not CONVERGED is drawn again.
 ATTEMPTS = 16
-# Motions that a device follows at once: always as many, as what XLA makes of other sizes may round otherwise.
+# Motions that a core follows at once, an accelerator as many as are drawn: always as many, as what XLA makes of other
+# sizes may round otherwise.
 FOLLOWED = 128
 
 
@@ -62,8 +64,8 @@ class RowSolver:
     def __init__(self, plan: Plan, size: int) -> None:
         """Trace nothing yet; `size` rows are solved at once; motions as many as devices follow."""
         devices = jax.devices()
-        self.plan, self.size = plan, size if plan.trajectories is None else FOLLOWED * len(devices)
-        self._drawn_at_once = DRAWN if plan.trajectories is None else FOLLOWED
+        self._drawn_at_once = DRAWN if plan.trajectories is None or accelerated() else FOLLOWED
+        self.plan, self.size = plan, size if plan.trajectories is None else self._drawn_at_once * len(devices)
         dtype = plan.problem.robot.q_home.dtype
         self._data = cast((plan.problem, plan.options, plan.start), dtype)
         self._draw = jax.jit(lambda problem, index: _drawn(plan, problem, index))
