@@ -111,6 +111,18 @@ def test_programs_agree_with_slack_variables_in_daqp() -> None:
     np.testing.assert_allclose(single.x, solution.x, atol=2e-4)
 
 
+def test_contradictions_of_what_may_yield_are_never_infeasible_in_float32() -> None:
+    """Equalities that nearly follow from each other, of singular values from 1e-4 to 1, in a narrow box."""
+    rng = np.random.default_rng(3)
+    count, n, p = 500, 7, 6
+    left, right = (np.linalg.qr(rng.normal(size=(count, k, p)))[0] for k in (p, n))
+    matrix = np.einsum("bij,bj,bkj->bik", left, 10.0 ** rng.uniform(-4, 0, (count, p)), right)
+    given = 0.01 * np.tile(np.eye(n), (count, 1, 1)), 0.01 * rng.normal(size=(count, n)), matrix
+    bent, slopes, matrix, right = (jnp.asarray(x, jnp.float32) for x in (*given, 0.1 * rng.normal(size=(count, p))))
+    found = jaxik.qp(bent, slopes, lower=-0.02, upper=0.02, A=matrix, b=right, equality_penalties=10.0)
+    np.testing.assert_array_equal(found.status, Status.CONVERGED)
+
+
 def test_a_warm_start_finds_what_yields_at_once() -> None:
     cold = solved(programs())
     warm = solved(programs(), warm_start=cold.active)
