@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cache
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -57,6 +58,14 @@ def test_a_bad_chain_is_named_and_spoils_no_other() -> None:
     np.testing.assert_array_equal(chains.status, [[0, 0], [0, stalled], [0, infeasible]])
     assert np.all(np.asarray(chains.residual)[:, 0] < 1e-6)
     assert np.all(np.abs(np.asarray(found.residuals["model"])[1]) < 1e-9)  # an unreachable goal bends no closure
+
+
+def test_chains_are_saved_with_their_solution(tmp_path: Path) -> None:
+    jaxik.save(tmp_path / "found.npz", solved())
+    loaded = jaxik.load(tmp_path / "found.npz")
+    assert isinstance(loaded, jaxik.Solution)
+    np.testing.assert_array_equal(loaded.chains.status, solved().chains.status)
+    assert loaded.chains[2:] == solved().chains[2:]
 
 
 def reached(robot: Robot, frame: str) -> jaxik.FrameTask:
