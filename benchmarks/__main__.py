@@ -31,6 +31,7 @@ BENCHMARKS = (
     "collision_free",
     "collision_soak",
     "datasets",
+    "track",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")

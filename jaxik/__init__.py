@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from jaxik.solvers.search.search import SearchOptions, search
     from jaxik.solvers.tracking.interpolate import interpolate
     from jaxik.solvers.tracking.loop import TrackState
-    from jaxik.solvers.tracking.options import TrackOptions
+    from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
     from jaxik.solvers.tracking.track import track, track_start, track_step
     from jaxik.tasks.axis_align import AxisAlignTask
     from jaxik.tasks.base import Task
@@ -155,6 +155,7 @@ __all__ = [
     "VelocityLimit",
     "VelocityTask",
     "VoxelField",
+    "WholePathOptions",
     "World",
     "bundled_robots",
     "enable_compilation_cache",
@@ -235,7 +236,7 @@ _NAMES = {  # by module
     "jaxik.solvers.search.search": "SearchOptions search",
     "jaxik.solvers.tracking.interpolate": "interpolate",
     "jaxik.solvers.tracking.loop": "TrackState",
-    "jaxik.solvers.tracking.options": "TrackOptions",
+    "jaxik.solvers.tracking.options": "TrackOptions WholePathOptions",
     "jaxik.solvers.tracking.track": "track track_start track_step",
     "jaxik.tasks.axis_align": "AxisAlignTask",
     "jaxik.tasks.base": "Task",

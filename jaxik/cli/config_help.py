@@ -91,6 +91,8 @@ a configuration has the sections of jaxik solve, but for search and options, and
     damping: 1e-6
     feed_forward: 1               # 0: gains apply to the motion of targets as well, which lags
     continuous: false             # true: with limits: {collision: ...}, no step jumps over anything thin
+    # mode: whole                 # the path is known before it sets out; without start that is free, too; and instead
+    # longest_step: 0.12          # of damping and feed_forward: what is no jump [rad or m], without a velocity limit
 """
 
 DATASET_HELP = """\

@@ -32,7 +32,7 @@ from jaxik.problem.problem import Problem
 from jaxik.results import text, track_files
 from jaxik.results.plot_track import plot_track
 from jaxik.results.track import Track
-from jaxik.solvers.tracking.options import TrackOptions
+from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.track import track
 
 KEYS = (*(key for key in SOLVED_KEYS if key not in ("search", "options")), "track")
@@ -44,11 +44,12 @@ class TrackJob:
     """What `track` is called with."""
 
     problem: Problem
-    start: np.ndarray
+    start: np.ndarray | None
     dt: float
     targets: dict[str, Any]
     num_steps: int
-    options: TrackOptions
+    options: TrackOptions | WholePathOptions
+    mode: str
 
 
 def run_track(arguments: argparse.Namespace) -> int:
@@ -82,7 +83,9 @@ def run_track(arguments: argparse.Namespace) -> int:
 
 
 def follow(job: TrackJob) -> Track:
-    return track(job.problem, job.start, job.dt, job.targets, num_steps=job.num_steps, options=job.options)
+    return track(
+        job.problem, job.start, job.dt, job.targets, mode=job.mode, num_steps=job.num_steps, options=job.options
+    )
 
 
 def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
@@ -101,22 +104,27 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
             (root.at("tasks") / name).fail("has several targets: a robot follows one; paths says how it moves")
     limits = read_limits(root, source, of_motion=True)
     section = root.section("track")
-    section.allow("dt", "duration", "paths", "damping", "feed_forward", "continuous")
+    mode = section.choice("mode", ("online", "whole")) if "mode" in section else "online"
+    whole = mode == "whole"
+    keys = ("longest_step",) if whole else ("damping", "feed_forward")
+    section.allow("mode", "dt", "duration", "paths", *keys, *(() if whole else ("continuous",)))
     dt, num_steps = read_steps(section)
     times = dt * np.arange(1, num_steps + 1)
     paths = section.section("paths") if "paths" in section else Section({}, section.at("paths"))
-    numbers: dict[str, Any] = {key: section.number(key) for key in ("damping", "feed_forward") if key in section}
+    numbers: dict[str, Any] = {key: section.number(key) for key in keys if key in section}
     numbers |= {"continuous": section.get("continuous")} if "continuous" in section else {}
     with section.place.blamed():
-        options = TrackOptions(**numbers)
-    start = read_start(root, robot, units, source.seed, 1, searches=False)
+        options = WholePathOptions(**numbers) if whole else TrackOptions(**numbers)
+    free = whole and "start" not in root
+    start = None if free else read_start(root, robot, units, source.seed, 1, searches=False)
     return TrackJob(
         Problem(robot, tasks, limits, constraints, read_fixed_joints(root, source)),
-        np.asarray(start).reshape(-1, robot.nq)[0],
+        None if start is None else np.asarray(start).reshape(-1, robot.nq)[0],
         dt,
         read_paths(paths, tasks, written, times, source),
         num_steps,
         options,
+        mode,
     )
 
 
@@ -145,6 +153,7 @@ def as_json(found: Track, seconds: dict[str, float], output: str | None) -> dict
         "steps": len(status),
         "dt": float(f"{float(found.dt):.7g}"),
         "status": {kind.name: int(np.sum(status == kind)) for kind in Status},
+        "jumps": np.flatnonzero(found.jumped).tolist(),
         "errors": errors,
         "peak_speed": float(found.peak_speed),
         "peak_acceleration": float(found.peak_acceleration),
@@ -172,6 +181,8 @@ def show(console: Console, facts: dict[str, Any]) -> None:
     end.add_column(style="bold")
     end.add_column()
     end.add_row("steps", ended)
+    if jumps := facts["jumps"]:
+        end.add_row("jumps", f"{len(jumps)}, at step {', '.join(map(str, jumps[:8]))}{', ...' if jumps[8:] else ''}")
     peaks = ", ".join(f"{name} {facts[f'peak_{name}']:.3g}" for name in ("speed", "acceleration", "jerk"))
     end.add_row("peaks", f"{peaks}, of their limits (0: without)")
     end.add_row("time", f"load {facts['seconds']['load']:.2f} s, compile and run {facts['seconds']['run']:.2f} s")

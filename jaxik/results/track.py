@@ -31,6 +31,8 @@ class Track(Outcome):
       status (T, *batch): of `Status`, int32. CONVERGED: the step is the best that limits allow, however far the targets
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
         limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
+        In `mode="whole"` CONVERGED: the path's tasks are within their tolerances; STALLED: they are not, as far as was
+        found; INFEASIBLE: `jumped`; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
         `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit.
@@ -38,6 +40,8 @@ class Track(Outcome):
       dt (*batch,): duration of a step [s].
       derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the
         call was differentiated; else NOT_COMPUTED.
+      jumped (T, *batch): of bool: whether the step to `q` leaves the path, as joints go further than limits allow in
+        one step: the robot has to stop and go there some other way. Only in `mode="whole"`.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """
@@ -52,6 +56,7 @@ class Track(Outcome):
     jerk_share: jax.Array = leaf(0)
     dt: jax.Array = leaf(0)
     derivative_status: jax.Array = leaf(0)
+    jumped: jax.Array = leaf(0)
     yielded: dict[str, Any] = leaf(default_factory=dict)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
@@ -76,6 +81,11 @@ class Track(Outcome):
     def peak_jerk(self) -> jax.Array:
         """The largest share of a jerk limit at any time (*batch,); NaN of a motion that was resampled."""
         return jnp.max(self.jerk_share, axis=0, initial=0)
+
+    @property
+    def jumps(self) -> jax.Array:
+        """How many steps leave the path (*batch,): reconfigurations."""
+        return jnp.sum(self.jumped, axis=0, dtype=jnp.int32)
 
     def resample(self, dt: float) -> "Track":
         """The motion at another rate, for a robot's controller; it keeps limits on joints as the steps do, but on jerk.
@@ -117,6 +127,7 @@ class Track(Outcome):
             acceleration_share=jnp.where(changes, self.acceleration_share[found.after], 0),
             jerk_share=jnp.full_like(self.speed_share, jnp.nan, shape=found.q.shape[:-1]),
             dt=jnp.full_like(self.dt, float(new)),
+            jumped=jnp.diff(jnp.cumsum(self.jumped, axis=0, dtype=int)[found.step], axis=0, prepend=0) > 0,
             residuals={},
             yielded={},
             residual_units=(),
@@ -166,7 +177,19 @@ def _described(track: Track) -> str:
     if (jerk := np.max(track.peak_jerk)) > 0:
         peaks += f", jerk {jerk:.3g}"
     return (
-        f"Track({said}: {text.counted(status, Status)}; peaks: {peaks} of their limits; "
+        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; peaks: {peaks} of their limits; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
         f"{text.differentiated(track.derivative_status)})"
     )
+
+
+def _jumps_said(track: Track) -> str:
+    """How often the path is left, and of one motion where."""
+    jumps = int(np.sum(track.jumped))
+    if not jumps:
+        return ""
+    said = f", {jumps} jump{'s' if jumps > 1 else ''}"
+    if np.ndim(track.jumped) > 1:
+        return said
+    steps = np.flatnonzero(np.asarray(track.jumped)).tolist()
+    return f"{said} at step{'s' if jumps > 1 else ''} {', '.join(map(str, steps[:8]))}{', ...' if jumps > 8 else ''}"

@@ -1,7 +1,9 @@
-"""Options of `track`."""
+"""Options of `track`, online and of a whole path."""
 
+import operator
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -42,3 +44,48 @@ class TrackOptions:
         if not isinstance(self.continuous, bool):
             raise JaxikError(f"continuous is True or False, not {self.continuous!r}")
         set_fields(self, damping=validation.number("damping", self.damping), feed_forward=share)
+
+
+@pytree
+class WholePathOptions:
+    """Options of `track(..., mode="whole")`; all but `candidates` are traced by JAX.
+
+    Args:
+      candidates: how many solutions are continued along the path, each from a waypoint of its own; static. Arms with
+        more joints than the path needs, and joints that make several turns, have more to choose from with more.
+      longest_step: (*batch, nv), or one number: the longest displacement of a joint between two waypoints that is no
+        jump [rad or m]. None: what `VelocityLimit` allows in a step, and 0.12, 7 degrees, where there is none.
+      jump_cost: so many waypoints are missed rather than one more jump made (): what is out of reach for a moment is
+        not worth two jumps.
+      smoothing_steps: at most so many Gauss-Newton steps (); 0 leaves the solutions as they were found.
+      seed: of the random configurations from which solutions are sought ().
+
+    Raises:
+      JaxikError: for a wrong type or a number out of range.
+    """
+
+    candidates: int = static(default=128)
+    longest_step: Any = leaf(1, default=None)
+    jump_cost: Any = leaf(0, default=5)
+    smoothing_steps: Any = leaf(0, default=60)
+    seed: Any = leaf(0, default=0)
+
+    def __post_init__(self) -> None:
+        try:
+            candidates = operator.index(self.candidates)
+        except TypeError:
+            candidates = 0
+        if candidates < 1 or isinstance(self.candidates, bool):
+            raise JaxikError(f"candidates is a count from 1 on, known before jit, not {self.candidates!r}")
+        longest = self.longest_step
+        if longest is not None:
+            longest = validation.positive("longest_step", longest)
+            longest = longest[..., None] if longest.ndim == 0 else longest
+        set_fields(
+            self,
+            candidates=candidates,
+            longest_step=longest,
+            jump_cost=validation.option("jump_cost", self.jump_cost, jnp.int32, least=1),
+            smoothing_steps=validation.option("smoothing_steps", self.smoothing_steps, jnp.int32),
+            seed=validation.option("seed", self.seed, jnp.int32),
+        )

@@ -20,8 +20,9 @@ from jaxik.problem.arguments import cast_problem, check_problem, configuration
 from jaxik.problem.problem import Problem, check_closures, constraints_of
 from jaxik.results.track import Track
 from jaxik.solvers.tracking.loop import Carried, TrackState, advanced, started, state_at_start
-from jaxik.solvers.tracking.options import TrackOptions
+from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.targets import Values, duration_of, ranks_of, values_of
+from jaxik.solvers.tracking.whole_path import path_tasks, whole_path
 
 Function = Callable[[jax.Array, jax.Array, jax.Array], Any]
 _KEPT = (
@@ -45,10 +46,13 @@ def track(
     targets: Any,
     *,
     velocity: Any = None,
+    mode: str = "online",
     num_steps: int | None = None,
-    options: TrackOptions | None = None,
+    options: TrackOptions | WholePathOptions | None = None,
 ) -> Track:
-    """Follow targets over time, one `step` after the other, each knowing nothing of later targets.
+    """Follow targets over time.
+
+    `mode="online"`: one `step` after the other, each knowing nothing of later targets.
 
     Step k goes towards the targets of its end, the time (k + 1) dt. Where limits leave room, a task with gain 1 is on
     its moving target after each step, but for what is of second order in the step; one with a lower gain shrinks its
@@ -62,9 +66,19 @@ def track(
     a singularity each step's derivative is large where damping is small, and the product of many such may overflow.
     `Track.derivative_status` says what the derivative of each single step is worth.
 
+    `mode="whole"`: the path is known before it sets out, and the best joint motion along it is found. The path is that
+    of the tasks of the highest priority that have a tolerance. Many solutions are continued along it; of all ways from
+    one to another that one is taken which jumps least, misses fewest waypoints and moves least; and it is smoothed
+    over the whole horizon, within joint limits exactly, and within `VelocityLimit`, `AccelerationLimit` and `JerkLimit`
+    where a motion along the path can be found that keeps them: `peak_speed` and its like say so. Other tasks are
+    preferences: their squared cost * residual is weighed against squared displacements of joints. Velocity tasks, gains
+    and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles. There
+    are no derivatives. What it costs is linear in the number of waypoints.
+
     Args:
       problem: robot, tasks, limits and constraints; any leaf may have leading batch axes, which broadcast.
-      q0: configuration at time 0 (*batch, nq); its dtype decides in which precision everything is computed.
+      q0: configuration at time 0 (*batch, nq); in `mode="whole"` None for one that is free, which is then in motion
+        already when it passes the first waypoint. Its dtype decides in which precision everything is computed.
       dt: duration of a step (*batch,) [s].
       targets: task or constraint name to its target over time, with time as the first axis and batch axes behind,
         (T, *batch, ...), or to a dict of that task's fields, each so; tasks that are left out keep their target. Or a
@@ -72,16 +86,21 @@ def track(
         end of the step [s], q (*batch, nq) and v (*batch, nv) are configuration and velocity at its start. It is traced
         once, also for later calls with the same function object; at t = 0 it gives where targets start.
       velocity: at time 0 (*batch, nv) [rad/s, m/s]; None: at rest.
+      mode: "online" or "whole"; static.
       num_steps: the number of steps T, for a function or where no targets change; else taken from the targets.
-      options: `TrackOptions`.
+      options: `TrackOptions`, or in `mode="whole"` `WholePathOptions`.
 
     Returns:
-      A `Track`. Failure is a status, never an exception, and no configuration is NaN.
+      A `Track`; in `mode="whole"` its `jumped` says which steps leave the path. Failure is a status, never an
+      exception, and no configuration is NaN.
 
     Raises:
       JaxikError: for wrong shapes and values, and an unknown task; on the host, before tracing. What a function
         returns is checked while it is traced.
     """
+    validation.one_of("mode", mode, ("online", "whole"))
+    if mode == "whole":
+        return _whole(problem, q0, dt, targets, velocity, num_steps, options)
     q0, velocity, options = _checked(problem, q0, velocity, options)
     dt = Motion(dt).dt
     function = targets if callable(targets) else None
@@ -91,6 +110,36 @@ def track(
     shape = _batch_of(problem, q0, velocity, first, dt=dt, options=options)
     width = lanes_that_fit(problem.robot.nv**2)
     return _tracked(width, function, steps, shape, problem, q0, velocity, dt, values, options)
+
+
+def _whole(
+    problem: Problem, q0: Any, dt: Any, targets: Any, velocity: Any, num_steps: int | None, options: Any
+) -> Track:
+    check_problem(problem)
+    check_closures("track", problem)
+    if callable(targets):
+        raise JaxikError('targets of mode="whole" are arrays over time: a function of (t, q, v) is for mode="online"')
+    if options is not None and not isinstance(options, WholePathOptions):
+        raise JaxikError(f'options of mode="whole" is a jaxik.WholePathOptions, not {type(options).__name__}')
+    path_tasks(problem)
+    options = WholePathOptions() if options is None else options
+    if q0 is not None:
+        q0 = configuration("q0", q0, problem.robot)
+    elif velocity is not None:
+        raise JaxikError('a velocity in mode="whole" is that of q0, which is free: give q0 as well')
+    if velocity is not None:
+        velocity = validation.vector("velocity", velocity, problem.robot.nv)
+    dt, values = Motion(dt).dt, values_of(problem, targets)
+    steps = _number_of_steps(duration_of(problem, values), num_steps, None)
+    if not steps:
+        raise JaxikError('mode="whole" needs at least one waypoint')
+    given = {"problem": problem, "options": options, "dt": dt}
+    given |= {name: x for name, x in (("q0", q0), ("velocity", velocity)) if x is not None}
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), values)
+    ranks = {"problem": core_ranks(problem), "options": core_ranks(options), "dt": 0, "q0": 1, "velocity": 1}
+    ranks = {name: ranks[name] for name in given} | {"targets": ranks_of(problem, first)}
+    shape = batch_shape(given | {"targets": first}, ranks)
+    return whole_path(shape, options.candidates, steps, problem, q0, velocity, dt, values, options)
 
 
 def track_start(problem: Problem, q0: Any, targets: Any = None, *, velocity: Any = None) -> TrackState:
@@ -202,6 +251,7 @@ def _tracked(
         _, kept = lax.scan(body, start, (jnp.arange(steps, dtype=q.dtype), values))
     return Track(
         **kept,
+        jumped=jnp.zeros(kept["status"].shape, bool),
         dt=dt,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks | constraints_of(problem, couplings=True), kept["residuals"]),

@@ -1,0 +1,117 @@
+"""Candidates for every waypoint of a path: solutions continued along it, and found anew where they are lost."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.core.pytree import core_ranks
+from jaxik.core.status import Status
+from jaxik.kinematics.reduced import movable
+from jaxik.kinematics.topology import JointType, Topology
+from jaxik.numerics.linalg import static_gather
+from jaxik.problem.problem import Problem
+from jaxik.solvers.nonlinear.formulation import formulation
+from jaxik.solvers.nonlinear.solve import solve
+from jaxik.solvers.options import SolveOptions
+from jaxik.solvers.tracking.targets import Values, placed
+
+# LM steps at each waypoint: a solution that is continued takes one or two. All lanes wait for the slowest.
+STEPS = 8
+# A lane that is lost begins anew after so many waypoints, as many as it takes a random start to get there, if it does.
+PATIENCE = 4
+# One lane of so many goes on from where it lost the path: where no solution is, it stays near, and may come back.
+PATIENT = 4
+
+
+class Candidates(NamedTuple):
+    """Of T waypoints and L lanes.
+
+    Attributes:
+      q (T, L, *batch, nq): configurations within the joint limits.
+      missed (T, L, *batch): whether one is not within the tolerances of the path there.
+      miss (T, L, *batch): how far off it is, |cost * residual|.
+    """
+
+    q: jax.Array
+    missed: jax.Array
+    miss: jax.Array
+
+
+def candidates(
+    problem: Problem, values: Values, shape: tuple[int, ...], first: jax.Array, lanes: int, key: jax.Array
+) -> Candidates:
+    """Follow the path along lanes, each from a waypoint of its own to the end, and from there back to the beginning.
+
+    A lane begins at a random configuration; where it is not on the path for a while, as its branch of solutions ends
+    there, or no solution was found, it goes on from another. A few go on as they are.
+
+    Args:
+      problem: of the path's tasks alone.
+      values: over time (T, *batch, ...), with all batch axes or none of size one.
+      shape: the batch axes.
+      first (*batch, nq): where the first lane begins, at the first waypoint.
+      lanes: how many, L.
+      key: of `jax.random`.
+    """
+    steps = jax.tree.leaves(values)[0].shape[0]
+    origin = jnp.arange(lanes) * steps // lanes
+    moves = _chosen(problem)
+    lane = jnp.arange(lanes).reshape(-1, *(1,) * len(shape))
+    patient = lane % PATIENT == 0
+
+    def drawn(k: Any) -> jax.Array:
+        found = problem.robot.sample(jax.random.fold_in(key, k), (lanes, *shape)).astype(first.dtype)
+        return jnp.where(moves, found, first)
+
+    def waypoint(k: Any) -> jax.Array:
+        """Where each lane is (L,) at step k."""
+        return jnp.where(origin + k < steps, origin + k, steps - 1 - k)
+
+    def go_on(before: tuple[jax.Array, ...], k: jax.Array) -> tuple[tuple[jax.Array, ...], Candidates]:
+        q, kept, q_origin, kept_origin = before
+        turns = (origin + k == steps).reshape(-1, *(1,) * len(shape))
+        q, kept = jnp.where(turns[..., None], q_origin, q), jnp.where(turns, kept_origin, kept)
+        stays = kept | patient | ((k + lane) % PATIENCE != 0)
+        start = jnp.where(stays[..., None] | (k == 0), q, drawn(k))
+        now = jax.tree.map(lambda x: x[waypoint(k)], values)
+        found = solve(placed(problem, now), start, options=SolveOptions(max_steps=STEPS))
+        kept = found.status == Status.CONVERGED
+        at_origin = jnp.where(k == 0, found.q, q_origin), jnp.where(k == 0, kept, kept_origin)
+        miss = jnp.sqrt(2 * jnp.where(jnp.isfinite(found.cost), found.cost, 0))
+        return (found.q, kept, *at_origin), Candidates(found.q, ~kept, miss)
+
+    none = jnp.zeros((lanes, *shape), bool)
+    begin = drawn(0).at[0].set(first)
+    _, by_step = lax.scan(go_on, (begin, none, begin, none), jnp.arange(steps))
+    time = jnp.arange(steps)[:, None]
+    step = jnp.where(time >= origin, time - origin, steps - 1 - time)
+
+    def by_waypoint(x: jax.Array) -> jax.Array:
+        return x[step, jnp.arange(lanes)]
+
+    return Candidates(*map(by_waypoint, by_step))
+
+
+def _chosen(problem: Problem) -> jax.Array:
+    """Which entries of a configuration (*batch, nq) the path's tasks depend on, and may move."""
+    one = jax.tree.map(lambda x, rank: x[(0,) * (jnp.ndim(x) - rank)], problem, core_ranks(problem))
+    moving = formulation(one).moving
+    chosen = jnp.asarray([dof in moving.own for dof in range(problem.robot.nv)], bool)
+    if problem.dof_mask is not None:
+        held = jnp.vectorize(lambda mask: movable(problem.robot.topology, mask), signature="(v)->(v)")
+        chosen = chosen & held(problem.dof_mask)
+    return static_gather(chosen, _dofs(problem.robot.topology), -1)
+
+
+def _dofs(topology: Topology) -> list[int]:
+    """A degree of freedom behind each entry of a configuration."""
+    dofs: list[int] = []
+    for joint in topology.joints:
+        start = joint.v_index
+        if joint.type is JointType.FREE:
+            dofs += [*range(start, start + 3), *[start + 3] * 4]
+        else:
+            dofs += [start] * (4 if joint.type is JointType.BALL else 1)
+    return dofs

@@ -1,0 +1,80 @@
+"""The shortest path through layers of candidates, a layer each waypoint: dynamic programming, linear in those."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.kinematics import manifold
+from jaxik.kinematics.topology import Topology
+
+
+class Cost(NamedTuple):
+    """What paths are compared by, the first number first.
+
+    Attributes:
+      events: how many waypoints are missed, and the cost of each jump.
+      movement: the sum over all steps of the squared displacement, in shares of the longest that is no jump.
+    """
+
+    events: jax.Array
+    movement: jax.Array
+
+
+def shortest_path(
+    topology: Topology,
+    q: jax.Array,
+    missed: jax.Array,
+    miss: jax.Array,
+    longest_step: jax.Array,
+    jump_cost: jax.Array,
+    start: jax.Array | None,
+) -> jax.Array:
+    """Choose one candidate at every waypoint.
+
+    Fewest waypoints missed and fewest jumps, steps in which a joint moves further than it may; then least movement.
+    Hinges are not wrapped: a whole turn is a way to go.
+
+    Args:
+      q (T, L, nq): candidates of each waypoint.
+      missed (T, L): whether a candidate is not on the path there.
+      miss (T, L): how far off it is then, on the scale of `Cost.movement`.
+      longest_step (nv,): the longest displacement that is no jump.
+      jump_cost (): how many waypoints are missed rather than one more jump made, int32.
+      start (nq,): the configuration before the first waypoint; None: free.
+
+    Returns:
+      The index (T,) of the candidate.
+    """
+
+    def move(a: jax.Array, b: jax.Array) -> Cost:
+        share = manifold.difference(topology, a, b) / longest_step
+        jump = ~(jnp.max(jnp.abs(share)) <= 1)
+        return Cost(jump_cost * jump, jnp.sum(share * share))
+
+    between = jax.vmap(jax.vmap(move, (None, 0)), (0, None))
+
+    def own(missed: jax.Array, miss: jax.Array) -> Cost:
+        return Cost(missed.astype(jnp.int32), jnp.where(missed, miss, 0))
+
+    def extend(before: tuple[Cost, jax.Array], layer: tuple[jax.Array, ...]) -> tuple[tuple, jax.Array]:
+        cost, here = before
+        there, missed, miss = layer
+        step = between(here, there)
+        events = cost.events[:, None] + step.events
+        fewest = jnp.min(events, axis=0)
+        movement = jnp.where(events == fewest, cost.movement[:, None] + step.movement, jnp.inf)
+        came_from = jnp.argmin(movement, axis=0)
+        at = own(missed, miss)
+        return (Cost(fewest + at.events, jnp.min(movement, axis=0) + at.movement), there), came_from
+
+    first = own(missed[0], miss[0])
+    if start is not None:
+        step = jax.vmap(move, (None, 0))(start, q[0])
+        first = Cost(first.events + step.events, first.movement + step.movement)
+    (last, _), came_from = lax.scan(extend, (first, q[0]), (q[1:], missed[1:], miss[1:]))
+    end = jnp.argmin(jnp.where(last.events == jnp.min(last.events), last.movement, jnp.inf))
+    back = lambda lane, sources: (sources[lane], lane)  # noqa: E731
+    origin, chosen = lax.scan(back, end, came_from, reverse=True)
+    return jnp.concatenate([origin[None], chosen])

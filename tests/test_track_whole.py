@@ -1,0 +1,270 @@
+"""What `track(..., mode="whole")` finds along paths that are known before it sets out."""
+
+import dataclasses
+import itertools
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik import (
+    AccelerationLimit,
+    ConfigurationLimit,
+    FrameTask,
+    PostureTask,
+    Problem,
+    Status,
+    Track,
+    TrackOptions,
+    VelocityLimit,
+    WholePathOptions,
+    track,
+)
+from jaxik.core.errors import JaxikError
+from jaxik.numerics.block_tridiagonal import solve_block_tridiagonal
+from jaxik.solvers.tracking.shortest_path import shortest_path
+
+# A crane that turns by 400 degrees and has one joint more than a point needs.
+CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body pos="0 0 .3">
+  <joint name="yaw" axis="0 0 1" range="-200 200"/><geom size=".05"/>
+  <body><joint name="shoulder" axis="0 -1 0" range="-20 80"/><geom size=".05"/>
+    <body pos=".4 0 0"><joint name="elbow" axis="0 1 0" range="40 150"/><geom size=".05"/>
+      <body pos=".3 0 0"><joint name="wrist" axis="0 1 0" range="0 60"/><geom size=".05"/>
+        <site name="tip" pos=".2 0 0"/></body></body></body></body></worldbody></mujoco>"""
+STEPS, DT = 121, 0.1
+MAX_SPEED, MAX_ACCELERATION = 1.15, 0.6
+PATHS = ("whole turn", "more than that", "out of reach", "not finite", "in and out")
+
+
+@cache
+def crane() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(CRANE))
+
+
+def around(start: float, end: float, radius: float = 0.55) -> np.ndarray:
+    """Points (STEPS, 3) around the crane, from one angle to another [degrees]."""
+    angle = np.radians(np.linspace(start, end, STEPS))
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle), np.full(STEPS, 0.3)], axis=1)
+
+
+@cache
+def points() -> np.ndarray:
+    """(STEPS, paths, 3)."""
+    out = around(30, 60)
+    out[:, :2] *= 1 + 0.9 * np.sin(np.linspace(0, np.pi, STEPS))[:, None]
+    lost = around(0, 60)
+    lost[60] = np.nan
+    reach = around(-45, 45)
+    reach[:, :2] *= 1.1 + 0.25 * np.cos(np.linspace(0, 4 * np.pi, STEPS))[:, None]
+    return np.stack([around(171, 171 + 378), around(0, 540), out, lost, reach], axis=1)
+
+
+def problem(accelerated: float = MAX_ACCELERATION) -> Problem:
+    tip = FrameTask(crane().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
+    return Problem(
+        crane(), {"tip": tip}, (ConfigurationLimit(), VelocityLimit(MAX_SPEED), AccelerationLimit(accelerated))
+    )
+
+
+def poses(at: np.ndarray) -> jaxlie.SE3:
+    return jaxlie.SE3.from_translation(jnp.asarray(at))
+
+
+@cache
+def found(smoothing_steps: int = 60, seed: int = 0) -> Track:
+    """All paths at once: one program for most tests."""
+    options = WholePathOptions(candidates=32, smoothing_steps=smoothing_steps, seed=seed)
+    return track(problem(), None, DT, {"tip": poses(points())}, mode="whole", options=options)
+
+
+def of(path: str, motion: Track) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Configurations, statuses and jumps of one path."""
+    i = PATHS.index(path)
+    return np.asarray(motion.q)[:, i], np.asarray(motion.status)[:, i], np.asarray(motion.jumped)[:, i]
+
+
+def errors(q: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How far C MuJoCo finds the tip from points [m]."""
+    model = mujoco.MjModel.from_xml_string(CRANE)
+    data, reached = mujoco.MjData(model), []
+    for configuration in q:
+        data.qpos[:] = configuration
+        mujoco.mj_kinematics(model, data)
+        reached.append(data.site("tip").xpos.copy())
+    return np.linalg.norm(np.asarray(reached) - at, axis=1)
+
+
+def test_the_start_is_chosen_so_that_a_turn_ends_within_the_limits() -> None:
+    q, status, jumped = of("whole turn", found())
+    assert (status == Status.CONVERGED).all() and not jumped.any()
+    assert np.degrees(q[0, 0]) == pytest.approx(-189, abs=0.1)
+    assert errors(q, points()[:, 0]).max() < 1e-4
+
+
+def test_a_whole_turn_that_is_too_much_is_a_jump_and_says_where() -> None:
+    q, status, jumped = of("more than that", found())
+    assert jumped.sum() == 1 and np.asarray(found().jumps).tolist() == [0, 1, 0, 0, 0]
+    where = int(np.flatnonzero(jumped)[0])
+    # From 0 it turns up to 200 degrees, and has to be at 540 - 360 at the end.
+    assert 180 <= where * 540 / (STEPS - 1) <= 205
+    assert abs(np.degrees(q[where, 0] - q[where - 1, 0])) > 300
+    assert status[where] == Status.INFEASIBLE and (np.delete(status, where) == Status.CONVERGED).all()
+    assert errors(q, points()[:, 1]).max() < 1e-4
+    with pytest.raises(JaxikError, match=rf"INFEASIBLE \(\({where}, 1\)\)"):
+        found().check()
+    assert "1 jump" in repr(found())
+
+
+def test_what_is_out_of_reach_is_said_and_the_rest_is_followed() -> None:
+    q, status, jumped = of("out of reach", found())
+    distance = np.linalg.norm(points()[:, 2] - [0, 0, 0.3], axis=1)
+    beyond, within = distance > 0.85, distance < 0.84
+    assert (status[beyond] == Status.STALLED).all() and (status[within] == Status.CONVERGED).all()
+    assert not jumped.any()
+    assert errors(q, points()[:, 2])[within].max() < 1e-4
+
+
+def test_a_target_that_is_not_finite_spoils_no_other() -> None:
+    q, status, jumped = of("not finite", found())
+    assert np.isfinite(q).all() and not jumped.any()
+    assert status[60] == Status.NONFINITE and (np.delete(status, 60) == Status.CONVERGED).all()
+
+
+def test_a_motion_is_smoothed_until_it_keeps_its_limits() -> None:
+    raw, smooth, followed = found(0), found(), [PATHS.index(name) for name in ("whole turn", "in and out")]
+    assert np.asarray(raw.peak_acceleration)[followed].max() > 4
+    assert np.asarray(smooth.peak_acceleration)[followed].max() <= 1
+    assert np.asarray(smooth.peak_speed)[followed].max() <= 1
+    for i in followed:
+        q = np.asarray(smooth.q)[:, i]
+        assert np.abs(np.diff(q, axis=0)).max() <= MAX_SPEED * DT
+        assert np.abs(np.diff(q, 2, axis=0)).max() <= MAX_ACCELERATION * DT**2
+
+
+def test_joint_limits_hold_to_the_last_digit() -> None:
+    lower, upper = mujoco.MjModel.from_xml_string(CRANE).jnt_range.T
+    assert (found().q >= lower).all() and (found().q <= upper).all()
+
+
+def test_velocity_and_acceleration_are_differences_of_the_motion() -> None:
+    motion = found()
+    assert np.allclose(motion.velocity[1:], np.diff(motion.q, axis=0) / DT, atol=1e-9)
+    assert np.allclose(motion.acceleration[1:], np.diff(motion.velocity, axis=0) / DT, atol=1e-7)
+
+
+def test_other_targets_limits_and_seeds_compile_nothing() -> None:
+    found()
+    from jaxik.solvers.tracking.whole_path import whole_path
+
+    programs = whole_path._cache_size()
+    options = WholePathOptions(candidates=32, seed=3, smoothing_steps=5, jump_cost=7)
+    track(problem(2.0), None, 0.11, {"tip": poses(0.9 * points())}, mode="whole", options=options)
+    assert whole_path._cache_size() == programs
+
+
+@cache
+def from_start() -> Track:
+    start = jnp.array([0.5, 0.3, 0.8, 0.2])
+    asked = problem(1e3)
+    tasks = asked.tasks | {"rest": PostureTask(crane().q_home, 0.01)}
+    path = crane().frame_pose(start, "tip").translation() + jnp.linspace(0, 1, 40)[:, None] * jnp.array([0, -0.2, 0.1])
+    return track(Problem(crane(), tasks, asked.limits), start, DT, {"tip": poses(np.asarray(path))}, mode="whole")
+
+
+def test_a_start_that_is_given_is_kept() -> None:
+    motion = from_start()
+    assert motion.check().jumps == 0
+    start = np.array([0.5, 0.3, 0.8, 0.2])
+    assert np.abs(motion.q[0] - start).max() <= MAX_SPEED * DT
+    assert np.allclose(motion.velocity[0], (motion.q[0] - start) / DT, atol=1e-9)
+
+
+def test_it_has_no_derivatives_and_says_so() -> None:
+    assert (found().derivative_status == jaxik.DerivativeStatus.NOT_COMPUTED).all()
+    with pytest.raises(JaxikError, match="no derivatives"):
+        jax.grad(
+            lambda dt: track(problem(), None, dt, {"tip": poses(points())}, mode="whole").q.sum(),
+        )(DT)
+
+
+def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
+    jaxik.save(tmp_path / "motion.npz", found())
+    assert np.array_equal(jaxik.load(tmp_path / "motion.npz").jumped, found().jumped)
+    assert found().resample(0.05).jumps.shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "offline"}, "mode is one of"),
+        ({"targets": lambda t, q, v: {}}, "arrays over time"),
+        ({"options": TrackOptions()}, "WholePathOptions"),
+        ({"velocity": np.zeros(4)}, "give q0 as well"),
+        ({"targets": {}}, "num_steps"),
+        ({"problem": "posture"}, "no task of the highest priority has one"),
+    ],
+)
+def test_mistakes_are_named(arguments: dict, message: str) -> None:
+    given = {"problem": problem(), "targets": {"tip": poses(points())}, "mode": "whole"} | arguments
+    if given["problem"] == "posture":
+        given["problem"] = Problem(crane(), {"tip": PostureTask(crane().q_home)})
+        given["targets"] = {"tip": jnp.zeros((3, 4))}
+    with pytest.raises(JaxikError, match=message):
+        track(given.pop("problem"), None, DT, given.pop("targets"), **given)
+
+
+def test_options_are_checked() -> None:
+    for wrong in ({"candidates": 0}, {"longest_step": -1.0}, {"smoothing_steps": -1}, {"jump_cost": 0}):
+        with pytest.raises(JaxikError):
+            WholePathOptions(**wrong)
+    with pytest.raises(JaxikError, match="TrackOptions"):
+        track(problem(), crane().q_home, DT, {"tip": poses(points()[:, 0])}, options=WholePathOptions())
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("fixed", [False, True])
+def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> None:
+    rng = np.random.default_rng(seed)
+    steps, lanes, jump_cost = 5, 4, 2
+    q, missed = rng.uniform(-1, 1, (steps, lanes, 4)), rng.uniform(size=(steps, lanes)) < 0.3
+    miss, longest = rng.uniform(size=(steps, lanes)), np.full(4, 0.8)
+    start = q[0].mean(axis=0) if fixed else None
+
+    def cost(lanes_taken: tuple[int, ...]) -> tuple[int, float]:
+        at = [q[t, lane] for t, lane in enumerate(lanes_taken)]
+        ways = np.diff(([start] if fixed else []) + at, axis=0) / longest
+        lost = [t for t, lane in enumerate(lanes_taken) if missed[t, lane]]
+        jumps = np.sum(np.abs(ways).max(axis=1) > 1)
+        return len(lost) + jump_cost * jumps, np.sum(ways**2) + sum(miss[t, lanes_taken[t]] for t in lost)
+
+    best = min(itertools.product(range(lanes), repeat=steps), key=cost)
+    chosen = shortest_path(
+        crane().topology, *map(jnp.asarray, (q, missed, miss, longest, jump_cost)), None if start is None else start
+    )
+    assert tuple(np.asarray(chosen)) == best
+
+
+def test_block_tridiagonal_systems_are_solved_as_dense_ones() -> None:
+    rng = np.random.default_rng(0)
+    blocks, size = 6, 3
+    factor = np.tril(np.triu(np.kron(np.tri(blocks), np.ones((size, size))), -2 * size + 1) * rng.normal(size=(18, 18)))
+    # The product of a factor with one block below the diagonal and its transpose has one block beside the diagonal.
+    for i, j in itertools.product(range(blocks), repeat=2):
+        if i - j > 1:
+            factor[i * size : (i + 1) * size, j * size : (j + 1) * size] = 0
+    dense, right = factor @ factor.T + np.eye(18), rng.normal(size=18)
+    tiles = dense.reshape(blocks, size, blocks, size).swapaxes(1, 2)
+    diagonal = np.stack([tiles[i, i] for i in range(blocks)])
+    upper = np.stack([tiles[i, i + 1] if i + 1 < blocks else np.full((size, size), 7.0) for i in range(blocks)])
+    x = solve_block_tridiagonal(*map(jnp.asarray, (diagonal, upper, right.reshape(blocks, size))))
+    assert np.allclose(np.ravel(x), np.linalg.solve(dense, right), atol=1e-10)
+
+
+def test_online_motions_do_not_jump() -> None:
+    motion = track(problem(), crane().q_home, DT, {"tip": poses(points()[:5, 4])})
+    assert motion.jumps == 0 and dataclasses.replace(motion).jumped.shape == (5,)
