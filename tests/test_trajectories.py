@@ -14,6 +14,7 @@ import pytest
 
 import jaxik
 from jaxik.cli import main
+from jaxik.cli.showing import first_motion
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.catalog import find_by_name
@@ -166,6 +167,12 @@ def test_verify_writes_into_the_card_how_many_motions_succeed(whole: jaxik.Datas
     assert facts["ok"] and facts["judged"] >= 200 and facts["too_fast"] == 0
     card, good = (whole.path / "README.md").read_text(), int(whole["success"][:].sum())
     assert "20 steps of 0.05 s each" in card and f"{good} of 150 have `success`" in card.replace("\n", " ")
+
+
+def test_the_first_motion_is_played(whole: jaxik.Dataset) -> None:
+    played = first_motion(whole.path)
+    assert played is not None and played.dt == DT
+    np.testing.assert_array_equal(played.q, np.concatenate([whole["q0"][:1], whole["q"][0]]))
 
 
 WRONG = {

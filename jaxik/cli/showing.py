@@ -82,3 +82,18 @@ def read_rows(path: Path, most: int) -> tuple[Robot, Rows]:
     chosen = evenly(len(dataset), most)
     q, status = (dataset[name].oindex[chosen].reshape(len(chosen), -1) for name in ("q", "status"))
     return robot, Rows(dataset.plan["model"], q[:, : robot.nq], status[:, 0])
+
+
+class Played(NamedTuple):
+    """Configurations (T + 1, nq), from the first on, and the duration between two of them [s]."""
+
+    q: np.ndarray
+    dt: float
+
+
+def first_motion(path: Path) -> Played | None:
+    """The first motion of a dataset of motions; None of other rows."""
+    dataset = Dataset(path)
+    if not (motion := dataset.plan.get("trajectories")):
+        return None
+    return Played(np.concatenate([dataset["q0"][:1], dataset["q"][0]]), motion["dt"])

@@ -13,6 +13,8 @@ from jaxik.batching.devices import enable_compilation_cache
 from jaxik.cli.output import check_new
 from jaxik.cli.pose_file import Saver, save_into, save_new
 from jaxik.cli.showing import (
+    Played,
+    first_motion,
     follow_paths,
     is_configuration,
     is_dataset,
@@ -40,7 +42,7 @@ class Seen(NamedTuple):
     q: np.ndarray
     ghosts: Any
     save: Saver
-    motion: Track | None = None
+    motion: Track | Played | None = None
 
 
 def run_view(arguments: argparse.Namespace) -> int:
@@ -99,8 +101,8 @@ def _motion(path: Path) -> Seen:
 
 
 def _dataset(source: str) -> Seen:
-    """Of a dataset: one configuration, and other rows as ghosts."""
+    """Of a dataset: one configuration, and other rows as ghosts; the first of its motions is played."""
     robot, rows = read_rows(Path(source), MOST_ROWS)
     best, _ = solution_options(rows)
     problem = problem_of(robot, best)
-    return Seen(problem, best, rows, save_new(rows.model, problem))
+    return Seen(problem, best, rows, save_new(rows.model, problem), first_motion(Path(source)))
