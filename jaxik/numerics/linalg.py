@@ -249,11 +249,11 @@ def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tup
     """The part (n, n) of the identity that a positive semidefinite matrix (n, n) has too little of, smoothly.
 
     With eigenvalues s^2 and eigenvectors u it is the sum of (1 - s^2 / least)^2 u u' over those below `least`: exactly
-    zero where none is, and one in the null space. By cyclic Jacobi rotations (Golub and Van Loan, section 8.5), six
-    sweeps of which leave rounding alone in matrices of up to thirty rows.
+    zero where none is, and one in the null space. By cyclic Jacobi rotations (Golub and Van Loan, section 8.5), where
+    any is below at all: six sweeps leave 3e-6 of an error in matrices of twelve rows, three times less in six.
 
     Returns:
-      That part, and the inverse (n, n) of the matrix in what is left of the identity.
+      That part, and, where it is not zero, the inverse (n, n) of the matrix in what is left of the identity.
     """
     size = square.shape[0]
     pairs = jnp.asarray([(i, j) for i in range(size) for j in range(i + 1, size)], jnp.int32).reshape(-1, 2)
@@ -280,8 +280,14 @@ def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tup
         matrix = materialize(turned(matrix))
         return (materialize(turned(matrix.T)), materialize(turned(vectors))), None
 
-    start = square, jnp.eye(size, dtype=square.dtype)
-    (square, vectors), _ = lax.scan(rotate, start, jnp.tile(pairs, (sweeps, 1)))
+    def sweep(carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        return lax.scan(rotate, carry[0], pairs)[0], carry[1] - 1
+
+    eye = jnp.eye(size, dtype=square.dtype)
+    # Where no eigenvalue is below, no entry of the diagonal is: there is nothing to find.
+    _, pivot = solve_positive(square - least * eye, jnp.zeros(size, square.dtype))
+    left = jnp.where(pivot > 0, 0, sweeps)
+    (square, vectors), _ = lax.while_loop(lambda carry: carry[1] > 0, sweep, ((square, eye), left))
     share = jnp.maximum(1 - jnp.diagonal(square) / least, 0)
     inverse = (1 + share) / jnp.maximum(jnp.diagonal(square), least)
     return (vectors * share**2) @ vectors.T, (vectors * inverse) @ vectors.T

@@ -83,7 +83,7 @@ def beyond_reach(
             continue
         least = elastic[name].singular_value.astype(own.dtype) ** 2 + jnp.sqrt(jnp.sum(demand * demand))
         least = jnp.maximum(least, jnp.finfo(own.dtype).tiny ** 0.5)
-        weak, inverse = jax.lax.stop_gradient(weak_directions(own @ own.T, least))
+        weak, inverse = weak_directions(own @ own.T, jax.lax.stop_gradient(least))
         found.append(weak @ rows[1][ends[0] : start])
         if type(constraints[name]).constraint_rows is not Task.constraint_rows:
             continue  # its rows are not its residual, whose second derivative is known
