@@ -96,7 +96,7 @@ def _configuration(path: Path) -> Seen:
 def _motion(path: Path) -> Seen:
     """Of paths that are followed: where the robot starts, and its motion to be played."""
     file, job, motion = follow_paths(path)
-    start = motion.q[0] if job.start is None else job.start
+    start = np.asarray(motion.q[0]) if job.start is None else job.start
     return Seen(job.problem, start, None, save_into(file, job.problem.robot), motion)
 
 
