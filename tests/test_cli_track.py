@@ -51,6 +51,7 @@ SCENES = {
     "panda_out_of_reach": Scene(0.08, 1e-4, 1.0),
     "pendulum_stuck": Scene(1.3, 0.9, 1.0, Status.STALLED),
     "panda_reach_and_hold": Scene(1e-4, 1e-5, 0.3),
+    "panda_whole_path": Scene(1e-6, 1e-6, 0.3),
     "panda_engrave": Scene(4e-5, 1e-5, 0.2),
     "ur5e_through_singularity": Scene(1e-3, 1e-6, 0.3),
     "dual_arm_screw": Scene(1e-4, 1e-6, 0.1, constraints=("grasp",)),
