@@ -155,7 +155,7 @@ def _evaluate(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, 
     def valid(invalid: jax.Array, *leaves: Any) -> list[jax.Array]:
         return [jnp.where(invalid, 0, x) for x in jaxpr_as_fun(jaxpr)(invalid, *leaves)]
 
-    return run_elements(single_pass(valid), leaves, mapped, jax.tree.structure(leaves))
+    return run_elements(single_pass(valid), leaves, mapped, jax.tree.structure(leaves), stay=False)
 
 
 def _shapes(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[Any]:
