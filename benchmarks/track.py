@@ -97,7 +97,7 @@ def _problem(robot: jaxik.Robot, tolerances: tuple[float, float], target: Any = 
 def _planned(robot: jaxik.Robot, model: Any, path: np.ndarray, tolerances: tuple[float, float]) -> dict[str, Any]:
     """What a path takes; half the tolerances are aimed at."""
     problem, targets = _problem(robot, tolerances), {"tip": jaxlie.SE3(jnp.asarray(path))}
-    options = jaxik.WholePathOptions(longest_step=LONGEST, jump_cost=len(path))
+    options = jaxik.WholePathOptions(longest_step=LONGEST)
 
     def plan() -> jaxik.Track:
         return jax.block_until_ready(jaxik.track(problem, None, 1 / RATE, targets, mode="whole", options=options))
