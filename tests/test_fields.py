@@ -57,7 +57,7 @@ def check(field: jaxik.VoxelField, true: np.ndarray, center: np.ndarray, half: n
     inside = ((points_of(center, half) >= low) & (points_of(center, half) <= high)).all(axis=(0, 2))
     lost = 2 * DIAGONAL * cell + np.linalg.norm(half, axis=1) / 4 + extra
     assert (found >= true - lost)[inside].all() and inside.sum() > 50
-    assert (~inside).sum() > 20 and (found[~inside] > -0.02 - lost[~inside]).any()
+    assert (~inside).sum() > 20 and (found[~inside] > -0.02 - lost[~inside]).mean() > 0.5
 
 
 def ball_and_floor(p: np.ndarray) -> np.ndarray:

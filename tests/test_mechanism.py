@@ -241,6 +241,13 @@ def test_a_mistake_is_told_in_one_line(mistake: str) -> None:
     assert "\n" not in str(error.value)
 
 
+def test_one_frame_may_be_held_in_different_directions_at_two_places() -> None:
+    linkage_ = linkage()
+    linkage_.closure("height", "end", "crank", "y")
+    linkage_.closure("depth", "end", "coupler", "x")
+    assert [e.name for e in linkage_.build().equalities()] == ["loop", "height", "depth"]
+
+
 def test_a_mechanism_without_links_and_a_name_of_a_closure_that_is_taken_are_refused() -> None:
     with pytest.raises(jaxik.JaxikError, match="no links"):
         jaxik.Mechanism().build()

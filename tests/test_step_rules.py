@@ -144,6 +144,12 @@ def test_what_is_not_finite_is_told(name: str) -> None:
     assert solution.status == Status.NONFINITE and np.isfinite(solution.q).all()
 
 
+def test_steps_that_lead_nowhere_end_as_stalled_without_a_tolerance_too() -> None:
+    options = SolveOptions(step_rule="transpose", learning_rate=1e-5)
+    rest = PostureTask(arm().q_home + 0.3)
+    assert solve(Problem(arm(), {"rest": rest}), arm().q_home, options=options).status == Status.STALLED
+
+
 def test_steps_that_lead_away_diverge_and_the_best_iterate_is_returned() -> None:
     target = pose(START + 0.05)
     solution = found("optax", target, learning_rate=30.0, max_steps=200)
@@ -199,6 +205,7 @@ def test_closures_are_rows_that_are_met_within_a_tolerance_and_bent_by_what_is_o
     [
         ({"step_rule": "newton"}, "step_rule is one of lm, dls, sdls, svd, transpose, or an optax.Gradient"),
         ({"step_rule": optax.adam}, "step_rule is one of"),
+        ({"step_rule": {}}, "step_rule is one of"),
         ({"damping": 0.1}, "damping is a number of the step rules dls, not of 'lm'"),
         ({"step_rule": "svd", "learning_rate": 1}, "learning_rate is a number of the step rules transpose, optax"),
         ({"translation_error_clamp": 0.1}, "of the step rules dls, sdls, svd, transpose, optax, not of 'lm'"),

@@ -31,7 +31,7 @@ class VoxelField:
         (*batch, 7), wxyz before xyz. New values of all three never recompile; other sizes do.
 
     Raises:
-      JaxikError: for wrong shapes, fewer than two nodes along an axis, NaN, and a cell that is not above zero.
+      JaxikError: for wrong shapes, fewer than two nodes along an axis, what is not finite, and a cell not above zero.
     """
 
     distance: Any = leaf(3)
@@ -44,9 +44,11 @@ class VoxelField:
             raise JaxikError(
                 f"VoxelField: distance has shape (*batch, nx, ny, nz), with 2 nodes along each, not {distance.shape}"
             )
-        if not isinstance(distance, Tracer) and np.isnan(distance).any():
-            raise JaxikError("VoxelField: a distance is NaN: give -inf a number, and what is unknown a small one")
+        if not isinstance(distance, Tracer) and not np.isfinite(distance).all():
+            raise JaxikError("VoxelField: a distance is NaN or infinite: what is unknown may have a small one")
         pose = self.pose.wxyz_xyz if isinstance(self.pose, jaxlie.SE3) else jnp.asarray(self.pose)
+        if not isinstance(pose, Tracer) and not np.isfinite(pose).all():
+            raise JaxikError("VoxelField: pose is not finite")
         pose = checked_poses("VoxelField", pose[..., None, :])[..., 0, :]
         set_fields(self, distance=distance, cell=validation.positive("VoxelField: cell", self.cell), pose=pose)
 

@@ -55,20 +55,21 @@ class World:
             raise JaxikError(f"World() has no obstacles: give it {', '.join(_KINDS)}; or say world=None")
 
     @classmethod
-    def from_mujoco(cls, model: Any, data: Any = None) -> World:
+    def from_mujoco(cls, model: Any, data: Any = None, *, cell: float | None = None) -> World:
         """What stands still in a model and collides (contype, conaffinity), meshes as their convex hulls.
 
-        A height field becomes a `VoxelField` with cells as wide as its own are.
+        A height field becomes a `VoxelField`: of 100 x 100 heights in about a second, of more with a larger cell.
 
         Args:
           model: a mujoco.MjModel of a scene, with or without a robot; nothing that moves is taken. It is not modified.
           data: its mujoco.MjData with the kinematics computed, for bodies that were put elsewhere (mocap); None: all
             stand where the model has them.
+          cell: of the grid of a height field [m]; None: as wide as its own are.
 
         Raises:
           JaxikError: if nothing stands still that collides; for a second height field, and what is of no kind here.
         """
-        return cls(**_standing(model, data))
+        return cls(**_standing(model, data, cell))
 
     @property
     def counts(self) -> dict[str, int]:
@@ -92,7 +93,7 @@ _KINDS = {
 }
 
 
-def _standing(model: Any, data: Any) -> dict[str, Any]:
+def _standing(model: Any, data: Any, cell: float | None) -> dict[str, Any]:
     """The obstacles of a model by kind."""
     collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
     still = np.flatnonzero(collides & (model.body_weldid[model.geom_bodyid] == 0))
@@ -106,7 +107,8 @@ def _standing(model: Any, data: Any) -> dict[str, Any]:
     poses = _placed(model, data, still)
     found: dict[str, Any] = {}
     if terrain:
-        found["field"] = _height_field(model, terrain[0], *(x[0] for x in _placed(model, data, np.array(terrain))))
+        axes, position = (x[0] for x in _placed(model, data, np.array(terrain)))
+        found["field"] = _height_field(model, terrain[0], axes, position, cell)
     for number in dict.fromkeys(model.geom_type[still].tolist()):
         rows = model.geom_type[still] == number
         axes, position = (x[rows] for x in poses)
@@ -140,7 +142,7 @@ def _obstacles(kind: str, axes: np.ndarray, position: np.ndarray, size: np.ndarr
             return Hulls(pose, padded(vertices))
 
 
-def _height_field(model: Any, geom: int, axes: np.ndarray, position: np.ndarray) -> VoxelField:
+def _height_field(model: Any, geom: int, axes: np.ndarray, position: np.ndarray, cell: float | None) -> VoxelField:
     """A height field of MuJoCo: rows along y, heights as shares of the largest, over a base that is solid."""
     number = model.geom_dataid[geom]
     half_x, half_y, largest, base = model.hfield_size[number]
@@ -151,7 +153,7 @@ def _height_field(model: Any, geom: int, axes: np.ndarray, position: np.ndarray)
     corner = position + axes @ [-half_x, -half_y, 0]
     rotation = jaxlie.SO3.from_matrix(jnp.asarray(axes))
     pose = jaxlie.SE3.from_rotation_and_translation(rotation, jnp.asarray(corner))
-    return VoxelField.from_heights(heights, spacing, pose, room=max(float(base), 0.2))
+    return VoxelField.from_heights(heights, spacing, pose, cell=cell, room=max(float(base), 0.2))
 
 
 def _placed(model: Any, data: Any, geoms: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

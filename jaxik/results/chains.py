@@ -25,6 +25,9 @@ class Chain(NamedTuple):
 class Chains(NamedTuple):
     """Chains of which none shares a moving joint with another, by their first joint.
 
+    They are those of everything that may hold: a closure that is switched off joins what it would. What limits on
+    frames and distances, and step rules that diverge, have to say is in the status of the solution alone.
+
     Attributes:
       status (*batch, n): of `Status`, int32. An unreachable goal, or a closure that cannot close, is that of its chain.
       residual (*batch, n): Euclidean norm over all rows of its goals and closures [m and rad together].
@@ -48,8 +51,9 @@ def chains(parts: tuple[Chain, ...], status: jax.Array, residuals: dict[str, Any
         return sum((jnp.sum(x * x, axis=tuple(range(len(batch), x.ndim))) for x in rows), jnp.zeros(batch))
 
     norms = [jnp.sqrt(sum(map(square, chain.parts), jnp.zeros(batch))) for chain in parts]
+    total = jnp.stack(norms, axis=-1) if norms else jnp.zeros((*batch, 0))
     names = ([getattr(chain, field) for chain in parts] for field in ("goals", "joints", "closures"))
-    return Chains(status, jnp.stack(norms, axis=-1), *map(tuple, names))
+    return Chains(status, total, *map(tuple, names))
 
 
 def chains_of(stored: Any) -> tuple[Chain, ...]:

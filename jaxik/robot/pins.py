@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import jaxlie
+import numpy as np
+from jax.core import Tracer
 
 from jaxik.core.errors import JaxikError
 from jaxik.kinematics.frames import Frame
@@ -20,7 +22,10 @@ Model = TypeVar("Model", bound=RobotModel)
 
 def pinned(robot: Model, q: jax.Array, frames: Sequence[Frame], active: Any, kind: str | Sequence[str]) -> Model:
     """See `Robot.pinned`."""
-    mask = jnp.asarray(active)
+    mask = active if isinstance(active, Tracer) else np.asarray(active)
+    if mask.dtype.kind not in "biuf":
+        raise JaxikError(f"active is True, False, or (*batch, {len(frames)}) of them, one a frame, not {active!r}")
+    mask = jnp.asarray(mask)
     if not frames or mask.shape[-1:] not in ((), (len(frames),)):
         raise JaxikError(f"active is True, False, or (*batch, {len(frames)}), one a frame, not of shape {mask.shape}")
     mask = jnp.broadcast_to(mask, (*mask.shape[:-1], len(frames)))

@@ -116,7 +116,8 @@ class Robot(RobotModel):
 
         Args:
           active: name to True or False, (*batch) of bool; of a closure with candidates to the index of the one that is
-            held, (*batch) of int, or -1 for none. What is not named stays as it is.
+            held, (*batch) of int, or -1 for none, as is under `jit` any index that is out of range. What is not named
+            stays as it is.
 
         Raises:
           UnknownNameError: if there is no such equality constraint.
@@ -142,6 +143,7 @@ class Robot(RobotModel):
           UnknownNameError: if there is no such frame.
           JaxikError: for a mask of another length, a name that is taken, and what does not move against the world.
         """
+        frames = [frames] if isinstance(frames, Frame | str) else frames
         return pinned(self, self._configuration(q), [self.frame(frame) for frame in frames], active, kind)
 
     def with_free_root(self, body: str | None = None, name: str = "root") -> Robot:

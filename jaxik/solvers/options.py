@@ -114,9 +114,13 @@ def _numbers_of(step_rule: Any) -> dict[str, float]:
     return COMMON_NUMBERS | OWN_NUMBERS[step_rule if isinstance(step_rule, str) else "optax"]
 
 
+def _transforms_gradients(rule: Any) -> bool:
+    return callable(getattr(rule, "init", None)) and callable(getattr(rule, "update", None))
+
+
 def _check_step_rule(options: SolveOptions) -> None:
     rule = options.step_rule
-    if not (rule in STEP_RULES if isinstance(rule, str) else callable(getattr(rule, "update", None))):
+    if not (rule in STEP_RULES if isinstance(rule, str) else _transforms_gradients(rule)):
         raise JaxikError(
             f"step_rule is one of {', '.join(STEP_RULES)}, or an optax.GradientTransformation such as optax.adam(0.1), "
             f"not {rule!r}"

@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.kinematics.equality import CLOSURES
 from jaxik.robot.loading.load import load_robot
 from jaxik.robot.robot import Robot
 
@@ -20,6 +21,8 @@ THICKNESS = 0.02
 # MuJoCo has no hinge between bodies of a loop: two points of its axis are held, so far apart [m].
 APART = 0.1
 WORLD = "world"
+# The directions of a closure that holds a point.
+POINT = {0, 1, 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,7 +206,7 @@ class Mechanism:
         """Raise for closures that contradict each other: they hold one frame at two places of one link."""
         held: dict[tuple[str, str], tuple[str, np.ndarray]] = {}
         for closure in self._closures:
-            if not isinstance(closure.kind, str) or closure.kind in ("cylinder", "slide"):
+            if not isinstance(closure.kind, str) or not POINT.issubset(CLOSURES.get(closure.kind, ())):
                 continue
             for frame, other in ((closure.first, closure.second), (closure.second, closure.first)):
                 link = self._frames.get(other, other)

@@ -108,23 +108,27 @@ class SolveHandle:
                 self._work(future)
         except BaseException as error:
             with self._lock:
-                future.set_exception(error)
+                # An exit that comes after the result has nothing to say of it.
+                if not future.done():
+                    future.set_exception(error)
 
     def _work(self, future: "Future[Solution]") -> None:
         """Chunk after chunk, until all elements have ended or the handle is stopped."""
         shape = self._q.shape[:-1]
-        left, best = np.zeros(shape, int), None
+        left, going, best = np.zeros(shape, int), np.ones(shape, bool), None
         while True:
             with self._lock:
                 problem = self._problem
                 if self._changed or best is None:
                     left, best = np.broadcast_to(np.asarray(self._options.max_steps), shape), None
+                    going = np.ones(shape, bool)
                 self._changed = False
             steps = np.minimum(left, self._chunk)
             found = jax.block_until_ready(solve(problem, self._q, options=_limited(self._options, steps)))
-            best = found if best is None else _continued(best, found)
+            best = found if best is None else _continued(best, found, going)
             self._q = best.q
-            left = np.where(np.asarray(best.status) == Status.TIMEOUT, left - steps, 0)
+            going = np.logical_and(going, _used_up(found, steps))
+            left = np.where(going, left - steps, 0)
             # An ended future and the decision that nothing has changed are one: `update` looks at both.
             with self._lock:
                 self._best = best
@@ -137,12 +141,18 @@ def _limited(options: SolveOptions, steps: np.ndarray) -> SolveOptions:
     return dataclasses.replace(options, max_steps=steps)
 
 
-def _continued(before: Solution, after: Solution) -> Solution:
-    """What a chunk found after another one, where that one left something to do."""
-    going = before.status == Status.TIMEOUT
+def _used_up(found: Solution, steps: np.ndarray) -> np.ndarray:
+    """Whether elements used all steps of a chunk; what still overlaps then is COLLIDES, and may come apart."""
+    status, taken = np.asarray(found.status), np.asarray(found.iterations)
+    return (status == Status.TIMEOUT) | ((status == Status.COLLIDES) & (taken >= steps))
+
+
+def _continued(before: Solution, after: Solution, going: np.ndarray) -> Solution:
+    """What a chunk found after another one, of elements (*batch) where that one left something to do."""
+    mask = jnp.asarray(going)
 
     def later(old: jax.Array, new: jax.Array) -> jax.Array:
-        return jnp.where(going.reshape(*going.shape, *(1,) * (new.ndim - going.ndim)), new, old)
+        return jnp.where(mask.reshape(*mask.shape, *(1,) * (new.ndim - mask.ndim)), new, old)
 
-    iterations = before.iterations + jnp.where(going, after.iterations, 0)
+    iterations = before.iterations + jnp.where(mask, after.iterations, 0)
     return dataclasses.replace(jax.tree.map(later, before, after), iterations=iterations)

@@ -22,7 +22,8 @@ def solve_async(
 
     It runs as calls of `solve` of at most `chunk` steps, each from where the one before ended, with a damping that
     follows the residual there, as of any start. So the result is a solution as `solve` finds them, though not step by
-    step the same one; of an `optax` step rule each chunk begins with an empty memory.
+    step the same one. Of a step rule without an acceptance test each chunk begins with an empty memory, and it takes 20
+    steps of one chunk without progress to end as STALLED or DIVERGED.
 
     Args:
       problem, q0, options: those of `solve`; `max_steps` are of all chunks together, since targets last changed.

@@ -53,8 +53,9 @@ def step(
       previous_acceleration: of it (*batch, nv) [rad/s^2, m/s^2], for jerk limits; None: zero.
       warm_start: `qp.active` of an earlier result, which saves time and changes nothing else.
       options: `QPOptions` of the quadratic program.
-      continuous: whether a `CollisionLimit` holds on the way from `q` to where the step leads as well, to 1e-6 m, and
-        not only there; static: a program of its own. The step is shortened where that is not certain.
+      continuous: whether a `CollisionLimit` keeps shapes from overlapping on the way from `q` to where the step leads
+        as well, to 1e-6 m, and not only there; its margin is not looked at on the way. Static: a program of its own.
+        The step is shortened where that is not certain. Without a `CollisionLimit` it changes nothing.
 
     Returns:
       A `StepResult`. Failure is a status, never an exception, and `q` and `velocity` are never NaN.

@@ -17,6 +17,7 @@ from jaxik.solvers.nonlinear.chains import chain_status, chains_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
 from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.phases import Context, Result
+from jaxik.solvers.options import step_tolerance
 
 # How far constraints may be off [m or rad], in float32 and float64.
 FEASIBLE = (1e-5, 1e-9)
@@ -36,6 +37,9 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     problem, held = prepared.problem, hard_constraints(prepared.problem)
     every = soft_tasks(problem)
     cost, first_cost, settled = result.cost, result.cost, result.stationary
+    if result.diverged is not None:
+        # Steps without an acceptance test also end where they lead nowhere, which says nothing of the point.
+        settled = settled & (result.size <= step_tolerance(context.options, cost.dtype))
     if has_tolerances(problem, every):
         settled = settled | result.met
     if len(prepared.levels) > 1:
