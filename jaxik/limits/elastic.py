@@ -109,7 +109,7 @@ class Elastic:
 def rows_of_limit(
     limit: Limit, others: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion
 ) -> tuple[Rows, bool]:
-    """All that one limit asks for as G (k, nv) and h (k,), `G dq <= h`; rows without a bound are zero, with h = 1.
+    """All that one limit asks for as G (k, nv) and h (k,), `G dq <= h`; rows without a bound are zero, with h = inf.
 
     Args:
       limit: what is elastic.
@@ -131,4 +131,4 @@ def rows_of_limit(
         matrices, rights = [*matrices, without_noise(rows[0])], [*rights, rows[1]]
     matrix, right = jnp.concatenate(matrices), jnp.concatenate(rights)
     none = jnp.isinf(right) & (right > 0)
-    return (jnp.where(none[:, None], 0, matrix), jnp.where(none, 1, right)), box is not None
+    return (jnp.where(none[:, None], 0, matrix), right), box is not None
