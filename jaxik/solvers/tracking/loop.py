@@ -219,7 +219,8 @@ def _yielded_of_one(problem: Problem) -> dict[str, Any]:
         q = problem.robot.q_home
         model = linearized(problem, q, Motion(jnp.ones((), q.dtype)), jnp.zeros((), q.dtype))
         count = sum(x.shape[0] for x in (model.h, model.b) if x is not None)
-        return yielded_of(problem, model, jnp.zeros(problem.robot.nv, q.dtype), jnp.zeros(count, bool))
+        x, no = jnp.zeros(problem.robot.nv, q.dtype), jnp.zeros((), bool)
+        return yielded_of(problem, model, x, jnp.zeros(count, bool), no, no)
 
     return _shapes(yielded, problem) if _is_elastic(problem) else {}
 
