@@ -25,7 +25,9 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
+from jaxik.datasets.rows import RowSolver
 from jaxik.qp_solver import Program
+from jaxik.results.npz import targets_of
 
 ARM = """<mujoco model="arm"><compiler angle="radian" autolimits="true"/><worldbody>
 <body name="upper"><joint name="first" axis="0 0 1" range="-3 3"/>
@@ -324,10 +326,20 @@ def test_a_loop_of_single_steps_is_the_track_and_files_keep_what_yields(tmp_path
         state = jaxik.track_step(problem, state, 0.01, {"tip": jax.tree.map(lambda x, k=k: x[k], targets)})
         np.testing.assert_allclose(state.yielded["tip"]["position"], whole.yielded["tip"]["position"][k], atol=1e-12)
     assert np.all(np.asarray(whole.yielded["tip"]["position"])[:, 0] == 0)
+    assert "targets/tip/position" in targets_of(problem.constraints or {}, (2,))
     jaxik.save(tmp_path / "track.npz", whole)
     again = jaxik.load(tmp_path / "track.npz")
     np.testing.assert_array_equal(again.yielded["tip"]["position"], whole.yielded["tip"]["position"])
     assert not whole.resample(0.004).yielded
+
+
+def test_rows_of_motions_have_the_units_of_what_yields() -> None:
+    robot = arm()
+    turn = FrameTask.from_configuration(robot, robot.q_home, "tip", position_cost=None)
+    problem = Problem(robot, {"turn": turn}, constraints={"tip": Elastic(tip_at(start()))})
+    plan = jaxik.Plan(problem, 4, trajectories=jaxik.Trajectories(3, 0.05, waypoints=1))
+    columns = RowSolver(plan, 4).columns()
+    assert columns["residuals/tip/position"].shape == (3,) and columns["residuals/tip/position"].unit == "m"
 
 
 def test_new_penalties_recompile_nothing() -> None:

@@ -16,7 +16,7 @@ from jaxik.limits.base import Limit, Rows, without_noise
 from jaxik.limits.combine import context_of
 from jaxik.limits.jerk import JerkLimit
 from jaxik.robot.robot import Robot
-from jaxik.tasks.base import Task
+from jaxik.tasks.base import TargetPart, Task
 
 PENALTY = 10.0
 SINGULAR_VALUE = 0.05
@@ -96,6 +96,10 @@ class Elastic:
     def row_penalty(self) -> jax.Array:
         """The penalty (*batch,) of its rows."""
         return self.penalty * FACTOR ** (self.order or 0)
+
+    def target_parts(self) -> tuple[TargetPart, ...]:
+        """Of the task, as `save` writes them; none of a limit."""
+        return self.of.target_parts() if isinstance(self.of, Task) else ()
 
     def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
         """The frames that it reads on a robot; static."""
