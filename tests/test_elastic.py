@@ -25,7 +25,9 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
+from jaxik.datasets.rows import RowSolver
 from jaxik.qp_solver import Program
+from jaxik.results.npz import targets_of
 
 ARM = """<mujoco model="arm"><compiler angle="radian" autolimits="true"/><worldbody>
 <body name="upper"><joint name="first" axis="0 0 1" range="-3 3"/>
@@ -209,6 +211,35 @@ def test_an_elastic_velocity_limit_is_passed_by_the_least_that_a_constraint_need
     assert np.max(np.abs(beyond[1])) > 1e-3
 
 
+def test_a_step_that_is_shortened_before_an_obstacle_yields_all_that_it_misses() -> None:
+    """Past balls that the tip touches: none, half of the step, and all of it."""
+    ended = ARM.replace("<site", '<geom type="sphere" size="0.02" pos="0.3 0 0"/><site')
+    robot = jaxik.load_robot(ended, geometry="model")
+    away = np.array([[-0.1270, -0.0336, 0], [-0.1141, -0.1441, 0], [0, 1.0, 0]])
+    ways = np.array([[-0.0677, -0.1210, 0], [0.4552, -0.3021, 0], [0.01, 0, 0]])
+    radius = np.linalg.norm(away, axis=1) - 0.021
+    ball = jaxik.World(spheres=jaxik.Spheres(jnp.asarray(start() + away)[:, None], jnp.asarray(radius)[:, None]))
+    speed, dt = np.array([1, 1, np.inf]), 0.4
+    aim = FrameTask(robot.frame("tip"), jnp.asarray(start() + ways), 1.0, None)
+    limits = ConfigurationLimit(), jaxik.CollisionLimit(ball, margin=0.0, gain=1.0)
+    yielding = Elastic(VelocityLimit(speed), penalty=1e-3, name="speed")
+    problem = Problem(robot, {"rest": PostureTask(BENT, cost=0.1)}, (*limits, yielding), {"tip": Elastic(aim)})
+    taken = jax.tree.map(np.asarray, jaxik.step(problem, BENT, dt))
+    np.testing.assert_array_equal(taken.fraction, [0, 0.5, 1])
+    step = 1e-5 * dt * taken.velocity
+    poses = arm().frame_pose(BENT + np.stack([0 * step, step, -step]), arm().frame("tip"))
+    now, ahead, behind = poses.rotation().inverse() @ jnp.asarray(start() + ways - poses.translation())
+    missed = now + (ahead - behind) / 2e-5
+    np.testing.assert_allclose(taken.yielded["tip"]["position"], missed, atol=1e-8)
+    np.testing.assert_array_equal(np.any(taken.yielded["tip"]["position"] != 0, axis=1), taken.fraction < 1)
+    beyond = np.sign(taken.velocity) * np.maximum(np.abs(taken.velocity) - speed, 0)
+    np.testing.assert_allclose(taken.yielded["speed"], dt * beyond, atol=1e-12)
+    # Rows: one of the ball, then upper and lower bounds; the last joint has none.
+    upper, lower = np.moveaxis(taken.limit_margins["rows"][:, 1:].reshape(3, 2, 3), 1, 0)
+    np.testing.assert_allclose(upper, dt * (speed - taken.velocity), atol=1e-12)
+    np.testing.assert_allclose(lower, dt * (speed + taken.velocity), atol=1e-12)
+
+
 def test_lower_priorities_move_nothing_that_yields() -> None:
     problem = reaching(penalty=10.0)
     levels = dataclasses.replace(
@@ -295,10 +326,20 @@ def test_a_loop_of_single_steps_is_the_track_and_files_keep_what_yields(tmp_path
         state = jaxik.track_step(problem, state, 0.01, {"tip": jax.tree.map(lambda x, k=k: x[k], targets)})
         np.testing.assert_allclose(state.yielded["tip"]["position"], whole.yielded["tip"]["position"][k], atol=1e-12)
     assert np.all(np.asarray(whole.yielded["tip"]["position"])[:, 0] == 0)
+    assert "targets/tip/position" in targets_of(problem.constraints or {}, (2,))
     jaxik.save(tmp_path / "track.npz", whole)
     again = jaxik.load(tmp_path / "track.npz")
     np.testing.assert_array_equal(again.yielded["tip"]["position"], whole.yielded["tip"]["position"])
     assert not whole.resample(0.004).yielded
+
+
+def test_rows_of_motions_have_the_units_of_what_yields() -> None:
+    robot = arm()
+    turn = FrameTask.from_configuration(robot, robot.q_home, "tip", position_cost=None)
+    problem = Problem(robot, {"turn": turn}, constraints={"tip": Elastic(tip_at(start()))})
+    plan = jaxik.Plan(problem, 4, trajectories=jaxik.Trajectories(3, 0.05, waypoints=1))
+    columns = RowSolver(plan, 4).columns()
+    assert columns["residuals/tip/position"].shape == (3,) and columns["residuals/tip/position"].unit == "m"
 
 
 def test_new_penalties_recompile_nothing() -> None:
@@ -322,14 +363,19 @@ def test_new_penalties_recompile_nothing() -> None:
     assert len(calls) == 1
 
 
-def test_a_penalty_that_is_no_number_under_jit_is_a_status() -> None:
-    def taken(penalty: Any) -> Any:
-        result = jaxik.step(reaching(penalty=penalty), BENT, 0.01)
-        return result.status, result.velocity
+def test_what_is_no_number_under_jit_is_a_status() -> None:
+    """A penalty, and a target."""
 
-    for penalty in (np.nan, -1.0):
-        status, velocity = jax.jit(taken)(penalty)
-        assert np.all(np.asarray(status) == Status.NONFINITE) and np.all(np.asarray(velocity) == 0)
+    @jax.jit
+    def taken(penalty: Any, demand: Any) -> Any:
+        result = jaxik.step(reaching(demand, penalty=penalty), BENT, 0.01)
+        return result.status, (result.velocity, result.yielded)
+
+    for penalty, way in ((np.nan, 0.0), (-1.0, 0.0), (1.0, np.nan)):
+        status, zero = taken(penalty, np.full(3, way))
+        assert status == Status.NONFINITE
+        for values in jax.tree.leaves(zero):
+            np.testing.assert_array_equal(values, 0)
 
 
 SPEED = VelocityLimit(1.0)

@@ -18,7 +18,7 @@ from jaxik.core.status import Status
 from jaxik.core.trees import parts
 from jaxik.datasets.plan import Plan
 from jaxik.datasets.trajectories import followed
-from jaxik.problem.problem import Problem
+from jaxik.problem.problem import Problem, targeted
 from jaxik.results.solution import Solution
 from jaxik.solvers.nonlinear.solve import solve
 from jaxik.solvers.options import SearchOptions
@@ -331,7 +331,7 @@ def _meanings(plan: Plan) -> dict[str, tuple[str, str]]:
         "q0": ("see q_unit", "configuration before the first step, at rest"),
         "success": ("", "all steps are CONVERGED, and within the tolerances of the tasks"),
     }
-    tasks = plan.problem.tasks | (plan.problem.constraints or {})
+    tasks = plan.problem.tasks | targeted(plan.problem.constraints or {})
     for name, task in tasks.items():
         for part, unit in parts(task.unit).items() if not isinstance(task.unit, str) else [("", task.unit)]:
             words[f"residuals/{name}/{part}".rstrip("/")] = unit, "norm of the error that is left"

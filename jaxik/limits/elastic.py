@@ -16,7 +16,7 @@ from jaxik.limits.base import Limit, Rows, without_noise
 from jaxik.limits.combine import context_of
 from jaxik.limits.jerk import JerkLimit
 from jaxik.robot.robot import Robot
-from jaxik.tasks.base import Task
+from jaxik.tasks.base import TargetPart, Task
 
 PENALTY = 10.0
 SINGULAR_VALUE = 0.05
@@ -97,6 +97,10 @@ class Elastic:
         """The penalty (*batch,) of its rows."""
         return self.penalty * FACTOR ** (self.order or 0)
 
+    def target_parts(self) -> tuple[TargetPart, ...]:
+        """Of the task, as `save` writes them; none of a limit."""
+        return self.of.target_parts() if isinstance(self.of, Task) else ()
+
     def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
         """The frames that it reads on a robot; static."""
         return self.of.frames_of(robot)
@@ -109,7 +113,7 @@ class Elastic:
 def rows_of_limit(
     limit: Limit, others: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion
 ) -> tuple[Rows, bool]:
-    """All that one limit asks for as G (k, nv) and h (k,), `G dq <= h`; rows without a bound are zero, with h = 1.
+    """All that one limit asks for as G (k, nv) and h (k,), `G dq <= h`; rows without a bound are zero, with h = inf.
 
     Args:
       limit: what is elastic.
@@ -131,4 +135,4 @@ def rows_of_limit(
         matrices, rights = [*matrices, without_noise(rows[0])], [*rights, rows[1]]
     matrix, right = jnp.concatenate(matrices), jnp.concatenate(rights)
     none = jnp.isinf(right) & (right > 0)
-    return (jnp.where(none[:, None], 0, matrix), jnp.where(none, 1, right)), box is not None
+    return (jnp.where(none[:, None], 0, matrix), right), box is not None

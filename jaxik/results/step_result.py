@@ -26,9 +26,11 @@ class StepResult(Outcome):
       yielded: of what is `Elastic`, by how much each row yields in this step, exactly 0 where it holds: by constraint
         what is left of `J dq + gain residual`, in the structure and unit of its residual, with its sign; by limit how
         far the displacement is beyond its bounds (*batch, nv), negative below lower ones, and then its rows, in their
-        unit: rad and m of displacement.
+        unit: rad and m of displacement. Of a displacement that was shortened (see `fraction`), all that it misses; 0
+        where there is no step, INFEASIBLE or NONFINITE.
       limit_margins: how far the displacement is from "lower" and "upper" (*batch, nv), infinite without a bound, and
-        from "rows" (*batch, k) of limits; those of limits that may yield come last, and are negative where they do.
+        from "rows" (*batch, k) of limits; those of limits that may yield come last, upper bounds,
+        lower bounds, rows, and are negative where they do.
       fraction (*batch,): of the quadratic program's displacement that was taken: below 1 where a `CollisionLimit` finds
         shapes that would overlap; the displacement that velocity and margins belong to is the shorter one.
       clearance (*batch,): the least distance [m] of its pairs at q, and nearest (*batch,) which pair that is, in the

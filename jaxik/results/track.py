@@ -35,7 +35,7 @@ class Track(Outcome):
         found; INFEASIBLE: `jumped`; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
-        `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit.
+        `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit, as where it is `Elastic`.
       yielded: of what is `Elastic`, by how much it yielded in each step (T, *batch, ...), as of `StepResult`.
       dt (*batch,): duration of a step [s].
       derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the

@@ -79,7 +79,8 @@ def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_o
         problem, q, motion, *_ = arguments
         fraction = stepped.result.fraction
         x = x if fraction is None else fraction * x
-        return outcome(problem, q, motion, _model(arguments), x, yielding, none)
+        shortened = jnp.zeros((), bool) if fraction is None else fraction < 1
+        return outcome(problem, q, motion, _model(arguments), x, yielding, none, shortened)
 
     return jvp_of(outcome_of, above[-1]), tangents[0], [(t.x, t.rows, t.equalities) for t in tangents]
 

@@ -51,7 +51,8 @@ def take(
         status = jnp.where(jnp.isnan(arrival.clearance), Status.NONFINITE, status).astype(jnp.int32)
         none = has_no_solution(status)
     x = x if arrival is None else arrival.fraction * x
-    fields = outcome(problem, q, motion, model, x, descent.each[0].yielding, none)
+    shortened = jnp.zeros((), bool) if arrival is None else arrival.fraction < 1
+    fields = outcome(problem, q, motion, model, x, descent.each[0].yielding, none, shortened)
     if arrival is not None:
         fields |= arrival._asdict()
     not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
@@ -71,10 +72,11 @@ def outcome(
     x: jax.Array,
     yielding: jax.Array | None,
     none: jax.Array,
+    shortened: jax.Array,
 ) -> dict[str, Any]:
     """Velocity, q, margins and residuals of a step with a displacement `x` (nv,); at rest where there is none."""
     margins = {"lower": x - model.lower, "upper": model.upper - x}
-    yielded = {} if yielding is None else yielded_of(problem, model, x, (yielding != 0) & ~none)
+    yielded = {} if yielding is None else yielded_of(problem, model, x, yielding != 0, shortened, none)
     if model.G is not None and model.h is not None:
         margins["rows"] = model.h - model.G @ x
     reached, x = integrate_within_limits(effective_joint_limits(problem), q, x, model.lower, model.upper)

@@ -9,11 +9,15 @@ from jaxik.problem.problem import Problem, constraints_of, elastic_constraints_o
 from jaxik.solvers.differential.linearization import Linearization
 
 
-def yielded_of(problem: Problem, model: Linearization, x: jax.Array, yields: jax.Array) -> dict[str, Any]:
-    """What rows miss at a displacement x (nv,): exactly zero where one holds.
+def yielded_of(
+    problem: Problem, model: Linearization, x: jax.Array, yields: jax.Array, shortened: jax.Array, none: jax.Array
+) -> dict[str, Any]:
+    """What rows miss at a displacement x (nv,): exactly zero where one holds, and where there is no step.
 
     Args:
-      yields (k + p,): mask of rows of limits, and of constraints.
+      yields (k + p,): mask of rows of limits, and of constraints, at the minimum.
+      shortened (): whether x is less than that, so that other rows are missed.
+      none (): whether there is no step.
 
     Returns:
       By constraint `J x + gain residual`, in the structure of its residual; by limit, of bounds (nv,) and rows.
@@ -21,7 +25,8 @@ def yielded_of(problem: Problem, model: Linearization, x: jax.Array, yields: jax
     found: dict[str, Any] = {}
     count = 0 if model.h is None else model.h.shape[0]
     if model.G is not None and model.h is not None:
-        beyond = jnp.where(yields[:count], model.G @ x - model.h, 0)
+        beyond = model.G @ x - model.h
+        beyond = jnp.where(jnp.where(shortened, beyond > 0, yields[:count]), beyond, 0)
         nv, start = x.shape[0], count - sum(2 * x.shape[0] * boxed + rows for _, boxed, rows in model.elastic_rows)
         for name, boxed, rows in model.elastic_rows:
             ends = start + nv * boxed, start + 2 * nv * boxed
@@ -29,7 +34,8 @@ def yielded_of(problem: Problem, model: Linearization, x: jax.Array, yields: jax
             found[name] = jnp.concatenate([bounds, beyond[ends[1] : ends[1] + rows]])
             start = ends[1] + rows
     if model.A is not None and model.b is not None:
-        missed, elastic, start = jnp.where(yields[count:], model.A @ x - model.b, 0), elastic_constraints_of(problem), 0
+        missed = jnp.where(yields[count:] | shortened, model.A @ x - model.b, 0)
+        elastic, start = elastic_constraints_of(problem), 0
         if model.unmet is not None:
             missed = missed - model.unmet
         for name in constraints_of(problem, couplings=True):
@@ -40,4 +46,4 @@ def yielded_of(problem: Problem, model: Linearization, x: jax.Array, yields: jax
                 start += leaf.size
             if name in elastic:
                 found[name] = jax.tree.unflatten(structure, parts)
-    return found
+    return jax.tree.map(lambda missed: jnp.where(none, 0, missed), found)

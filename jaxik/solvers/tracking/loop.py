@@ -69,7 +69,7 @@ class TrackState(Outcome):
       q (*batch, nq), velocity, acceleration (*batch, nv): at the end of the last step [rad, m and s].
       status, residuals, derivative_status: as of `Track`, of the last step.
       speed_share, acceleration_share, jerk_share (*batch,): the largest speed, acceleration and jerk of a joint in the
-        last step, relative to its limit; 0 without such a limit.
+        last step, relative to its limit; 0 without such a limit, as where it is `Elastic`.
       yielded: by how much what is `Elastic` yielded in the last step, as of `StepResult`.
       active: the active set of the last quadratic program, from which the next one starts.
       targets: by task and field the values that the last step followed.
@@ -219,7 +219,8 @@ def _yielded_of_one(problem: Problem) -> dict[str, Any]:
         q = problem.robot.q_home
         model = linearized(problem, q, Motion(jnp.ones((), q.dtype)), jnp.zeros((), q.dtype))
         count = sum(x.shape[0] for x in (model.h, model.b) if x is not None)
-        return yielded_of(problem, model, jnp.zeros(problem.robot.nv, q.dtype), jnp.zeros(count, bool))
+        x, no = jnp.zeros(problem.robot.nv, q.dtype), jnp.zeros((), bool)
+        return yielded_of(problem, model, x, jnp.zeros(count, bool), no, no)
 
     return _shapes(yielded, problem) if _is_elastic(problem) else {}
 
