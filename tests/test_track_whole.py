@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,9 @@ import jaxik
 from jaxik import (
     AccelerationLimit,
     ConfigurationLimit,
+    Elastic,
     FrameTask,
+    PositionLimit,
     PostureTask,
     Problem,
     Status,
@@ -28,6 +31,7 @@ from jaxik import (
 from jaxik.core.errors import JaxikError
 from jaxik.numerics.block_tridiagonal import solve_block_tridiagonal
 from jaxik.solvers.tracking.shortest_path import shortest_path
+from jaxik.solvers.tracking.smoothing import Horizon, _passed, _State
 
 # A crane that turns by 400 degrees and has one joint more than a point needs.
 CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body pos="0 0 .3">
@@ -62,6 +66,14 @@ def points() -> np.ndarray:
     reach = around(-45, 45)
     reach[:, :2] *= 1.1 + 0.25 * np.cos(np.linspace(0, 4 * np.pi, STEPS))[:, None]
     return np.stack([around(171, 171 + 378), around(0, 540), out, lost, reach], axis=1)
+
+
+def with_limit(limit: Any) -> Problem:
+    return Problem(crane(), problem().tasks, (ConfigurationLimit(), limit))
+
+
+def half_space() -> PositionLimit:
+    return PositionLimit(crane().frame("tip"), [0.0, 1.0, 0.0], 0.05)
 
 
 def problem(accelerated: float = MAX_ACCELERATION) -> Problem:
@@ -207,15 +219,33 @@ def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
         ({"velocity": np.zeros(4)}, "give q0 as well"),
         ({"targets": {}}, "num_steps"),
         ({"problem": "posture"}, "no task of the highest priority has one"),
+        ({"problem": lambda: with_limit(half_space())}, "does not hold PositionLimit, only ConfigurationLimit, Vel"),
+        ({"problem": lambda: with_limit(Elastic(VelocityLimit(1.0)))}, "in mode=\"online\" alone: 'velocity_limit'"),
     ],
 )
 def test_mistakes_are_named(arguments: dict, message: str) -> None:
     given = {"problem": problem(), "targets": {"tip": poses(points())}, "mode": "whole"} | arguments
+    if callable(given["problem"]):
+        given["problem"] = given["problem"]()
     if given["problem"] == "posture":
         given["problem"] = Problem(crane(), {"tip": PostureTask(crane().q_home)})
         given["targets"] = {"tip": jnp.zeros((3, 4))}
     with pytest.raises(JaxikError, match=message):
         track(given.pop("problem"), None, DT, given.pop("targets"), **given)
+
+
+def test_a_path_may_stay_at_one_place() -> None:
+    preferred = problem().tasks | {"rest": PostureTask(crane().q_home, 0.01)}
+    moving = {"rest": jnp.zeros((5, 4))}
+    options = WholePathOptions(candidates=2)
+    for targets, steps in (({}, 3), (moving, None)):
+        motion = jax.eval_shape(
+            lambda dt, targets=targets, steps=steps: track(
+                Problem(crane(), preferred), None, dt, targets, mode="whole", num_steps=steps, options=options
+            ),
+            DT,
+        )
+        assert motion.q.shape == (steps or 5, 4)
 
 
 def test_options_are_checked() -> None:
@@ -247,6 +277,21 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
         crane().topology, *map(jnp.asarray, (q, missed, miss, longest, jump_cost)), None if start is None else start
     )
     assert tuple(np.asarray(chosen)) == best
+
+
+def test_a_joint_that_must_not_move_counts_as_a_jump_only_where_it_does() -> None:
+    q = jnp.zeros((2, 2, 4)).at[:, :, 1].set(0.1 * jnp.arange(2)[:, None]).at[:, 0, 0].set(jnp.array([0.1, 0.2]))
+    none = jnp.zeros((2, 2))
+    chosen = shortest_path(crane().topology, q, none > 0, none, jnp.array([0.0, 1, 1, 1]), jnp.asarray(5), None)
+    assert chosen.tolist() == [1, 1]
+
+
+def test_a_bound_of_zero_that_is_kept_is_not_passed() -> None:
+    q = jnp.zeros((6, 4)).at[:, 1].set(0.1 * jnp.arange(6))
+    bound = jnp.stack([-jnp.array([0.0, 0.2, 1, 1]), jnp.array([0.0, 0.2, 1, 1])])
+    horizon = Horizon(problem(), ("tip",), jnp.ones(6, bool), (bound, *[jnp.full((2, 4), jnp.inf)] * 2))
+    state = _State(q, (), q, jnp.ones(6, bool), jnp.ones(()), *[jnp.zeros(())] * 4)
+    assert _passed(horizon, state) == 1
 
 
 def test_block_tridiagonal_systems_are_solved_as_dense_ones() -> None:
