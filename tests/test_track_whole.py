@@ -127,7 +127,7 @@ def test_a_whole_turn_that_is_too_much_is_a_jump_and_says_where() -> None:
     assert abs(np.degrees(q[where, 0] - q[where - 1, 0])) > 300
     assert status[where] == Status.INFEASIBLE and (np.delete(status, where) == Status.CONVERGED).all()
     assert errors(q, points()[:, 1]).max() < 1e-4
-    with pytest.raises(JaxikError, match=rf"INFEASIBLE \(\({where}, 1\)\)"):
+    with pytest.raises(JaxikError, match=rf"INFEASIBLE \(\({where}, 1\)\): these are jumps, see `jumped`"):
         found().check()
     assert "1 jump" in repr(found())
 
