@@ -15,6 +15,7 @@ import pytest
 import jaxik
 from jaxik import (
     AccelerationLimit,
+    CollisionLimit,
     ConfigurationLimit,
     Elastic,
     FrameTask,
@@ -40,6 +41,17 @@ CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body 
     <body pos=".4 0 0"><joint name="elbow" axis="0 1 0" range="40 150"/><geom size=".05"/>
       <body pos=".3 0 0"><joint name="wrist" axis="0 1 0" range="0 60"/><geom size=".05"/>
         <site name="tip" pos=".2 0 0"/></body></body></body></body></worldbody></mujoco>"""
+# An arm with a ball and a coupled joint, on a base that floats, beside a sphere.
+FLOATING = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody>
+  <geom type="sphere" size=".08" pos=".28 .2 .45"/>
+  <body pos="0 0 .3"><freejoint/><geom size=".05"/>
+    <body><joint name="shoulder" type="ball" range="0 120"/>
+      <geom type="capsule" fromto=".1 0 0 .4 0 0" size=".02"/>
+      <body pos=".4 0 0"><joint name="elbow" axis="0 1 0" range="5 150"/>
+        <geom type="capsule" fromto=".05 0 0 .4 0 0" size=".02"/><site name="tip" pos=".4 0 0"/>
+        <body pos=".4 0 0"><joint name="finger" axis="0 1 0" range="0 60"/>
+          <geom size=".01" contype="0" conaffinity="0"/></body></body></body></body></worldbody>
+  <equality><joint joint1="finger" joint2="elbow" polycoef="0 .3 0 0 0"/></equality></mujoco>"""
 STEPS, DT = 121, 0.1
 MAX_SPEED, MAX_ACCELERATION = 1.15, 0.6
 PATHS = ("whole turn", "more than that", "out of reach", "not finite", "in and out")
@@ -180,20 +192,62 @@ def test_other_targets_limits_and_seeds_compile_nothing() -> None:
 
 
 @cache
-def from_start() -> Track:
-    start = jnp.array([0.5, 0.3, 0.8, 0.2])
-    asked = problem(1e3)
-    tasks = asked.tasks | {"rest": PostureTask(crane().q_home, 0.01)}
-    path = crane().frame_pose(start, "tip").translation() + jnp.linspace(0, 1, 40)[:, None] * jnp.array([0, -0.2, 0.1])
-    return track(Problem(crane(), tasks, asked.limits), start, DT, {"tip": poses(np.asarray(path))}, mode="whole")
+def floating() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(FLOATING), geometry="model")
+
+
+@cache
+def from_start(dtype: str) -> tuple[Track, np.ndarray, np.ndarray]:
+    """The motion of a base that stays and of one that floats, where both start, and where their tip is to be."""
+    start = floating().q_home.at[-2:].set(jnp.array([1.2, 0.36])).astype(dtype)
+    angle = np.linspace(0, 1, 40)
+    tip = np.asarray(floating().frame_pose(start, "tip").translation())
+    at = np.stack([tip[0] * np.cos(angle), tip[0] * np.sin(angle), tip[2] + 0.1 * angle], axis=1)
+    asked = {
+        "tip": FrameTask(floating().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None),
+        "rest": PostureTask(floating().q_home, 0.01),
+    }
+    limits = (ConfigurationLimit(), VelocityLimit(MAX_SPEED), AccelerationLimit(1e3), CollisionLimit(margin=0.01))
+    stays = np.ones((2, floating().nv), bool)
+    stays[0, :6] = False
+    options = WholePathOptions(candidates=8, smoothing_steps=20)
+    found = track(
+        Problem(floating(), asked, limits, dof_mask=stays),
+        start,
+        DT,
+        {"tip": poses(at[:, None])},
+        mode="whole",
+        options=options,
+    )
+    return found, np.asarray(start), at
 
 
 def test_a_start_that_is_given_is_kept() -> None:
-    motion = from_start()
-    assert motion.check().jumps == 0
-    start = np.array([0.5, 0.3, 0.8, 0.2])
-    assert np.abs(motion.q[0] - start).max() <= MAX_SPEED * DT
-    assert np.allclose(motion.velocity[0], (motion.q[0] - start) / DT, atol=1e-9)
+    motion, start, _ = from_start("float64")
+    assert motion.check().jumps.tolist() == [0, 0]
+    moved = floating().difference(start, motion.q[0])
+    assert np.abs(moved[:, 6:]).max() <= MAX_SPEED * DT
+    assert np.allclose(motion.velocity[0], moved / DT, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits"), [("float64", 1e-9), pytest.param("float32", 1e-5, marks=pytest.mark.exhaustive)]
+)
+def test_balls_bases_couplings_and_obstacles_are_kept(dtype: str, digits: float) -> None:
+    """By C MuJoCo."""
+    motion, start, at = from_start(dtype)
+    assert motion.q.dtype == dtype and motion.check().jumps.tolist() == [0, 0]
+    q = np.asarray(motion.q, float)
+    assert (q[:, 0, :7] == start[:7]).all() and np.abs(q[-1, 1, :7] - start[:7]).max() > 0.01
+    model = mujoco.MjModel.from_xml_string(FLOATING)
+    data = mujoco.MjData(model)
+    for k, i in itertools.product(range(len(at)), range(2)):
+        data.qpos[:] = q[k, i]
+        mujoco.mj_forward(model, data)
+        assert np.linalg.norm(data.site("tip").xpos - at[k]) < digits
+        assert abs(data.qpos[12] - 0.3 * data.qpos[11]) < digits
+        assert 2 * np.arccos(min(abs(data.qpos[7]), 1)) <= np.radians(120)
+        assert min(mujoco.mj_geomDistance(model, data, 0, geom, 1.0, None) for geom in (1, 2, 3)) >= 0.01
 
 
 def test_it_has_no_derivatives_and_says_so() -> None:
