@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from functools import cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,11 @@ import pytest
 import jaxik
 from jaxik import (
     AccelerationLimit,
+    CollisionLimit,
     ConfigurationLimit,
+    Elastic,
     FrameTask,
+    PositionLimit,
     PostureTask,
     Problem,
     Status,
@@ -28,6 +32,7 @@ from jaxik import (
 from jaxik.core.errors import JaxikError
 from jaxik.numerics.block_tridiagonal import solve_block_tridiagonal
 from jaxik.solvers.tracking.shortest_path import shortest_path
+from jaxik.solvers.tracking.smoothing import Horizon, _passed, _State
 
 # A crane that turns by 400 degrees and has one joint more than a point needs.
 CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body pos="0 0 .3">
@@ -36,6 +41,17 @@ CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body 
     <body pos=".4 0 0"><joint name="elbow" axis="0 1 0" range="40 150"/><geom size=".05"/>
       <body pos=".3 0 0"><joint name="wrist" axis="0 1 0" range="0 60"/><geom size=".05"/>
         <site name="tip" pos=".2 0 0"/></body></body></body></body></worldbody></mujoco>"""
+# An arm with a ball and a coupled joint, on a base that floats, beside a sphere.
+FLOATING = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody>
+  <geom type="sphere" size=".08" pos=".28 .2 .45"/>
+  <body pos="0 0 .3"><freejoint/><geom size=".05"/>
+    <body><joint name="shoulder" type="ball" range="0 120"/>
+      <geom type="capsule" fromto=".1 0 0 .4 0 0" size=".02"/>
+      <body pos=".4 0 0"><joint name="elbow" axis="0 1 0" range="5 150"/>
+        <geom type="capsule" fromto=".05 0 0 .4 0 0" size=".02"/><site name="tip" pos=".4 0 0"/>
+        <body pos=".4 0 0"><joint name="finger" axis="0 1 0" range="0 60"/>
+          <geom size=".01" contype="0" conaffinity="0"/></body></body></body></body></worldbody>
+  <equality><joint joint1="finger" joint2="elbow" polycoef="0 .3 0 0 0"/></equality></mujoco>"""
 STEPS, DT = 121, 0.1
 MAX_SPEED, MAX_ACCELERATION = 1.15, 0.6
 PATHS = ("whole turn", "more than that", "out of reach", "not finite", "in and out")
@@ -62,6 +78,14 @@ def points() -> np.ndarray:
     reach = around(-45, 45)
     reach[:, :2] *= 1.1 + 0.25 * np.cos(np.linspace(0, 4 * np.pi, STEPS))[:, None]
     return np.stack([around(171, 171 + 378), around(0, 540), out, lost, reach], axis=1)
+
+
+def with_limit(limit: Any) -> Problem:
+    return Problem(crane(), problem().tasks, (ConfigurationLimit(), limit))
+
+
+def half_space() -> PositionLimit:
+    return PositionLimit(crane().frame("tip"), [0.0, 1.0, 0.0], 0.05)
 
 
 def problem(accelerated: float = MAX_ACCELERATION) -> Problem:
@@ -115,7 +139,7 @@ def test_a_whole_turn_that_is_too_much_is_a_jump_and_says_where() -> None:
     assert abs(np.degrees(q[where, 0] - q[where - 1, 0])) > 300
     assert status[where] == Status.INFEASIBLE and (np.delete(status, where) == Status.CONVERGED).all()
     assert errors(q, points()[:, 1]).max() < 1e-4
-    with pytest.raises(JaxikError, match=rf"INFEASIBLE \(\({where}, 1\)\)"):
+    with pytest.raises(JaxikError, match=rf"INFEASIBLE \(\({where}, 1\)\): these are jumps, see `jumped`"):
         found().check()
     assert "1 jump" in repr(found())
 
@@ -168,20 +192,62 @@ def test_other_targets_limits_and_seeds_compile_nothing() -> None:
 
 
 @cache
-def from_start() -> Track:
-    start = jnp.array([0.5, 0.3, 0.8, 0.2])
-    asked = problem(1e3)
-    tasks = asked.tasks | {"rest": PostureTask(crane().q_home, 0.01)}
-    path = crane().frame_pose(start, "tip").translation() + jnp.linspace(0, 1, 40)[:, None] * jnp.array([0, -0.2, 0.1])
-    return track(Problem(crane(), tasks, asked.limits), start, DT, {"tip": poses(np.asarray(path))}, mode="whole")
+def floating() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(FLOATING), geometry="model")
+
+
+@cache
+def from_start(dtype: str) -> tuple[Track, np.ndarray, np.ndarray]:
+    """The motion of a base that stays and of one that floats, where both start, and where their tip is to be."""
+    start = floating().q_home.at[-2:].set(jnp.array([1.2, 0.36])).astype(dtype)
+    angle = np.linspace(0, 1, 40)
+    tip = np.asarray(floating().frame_pose(start, "tip").translation())
+    at = np.stack([tip[0] * np.cos(angle), tip[0] * np.sin(angle), tip[2] + 0.1 * angle], axis=1)
+    asked = {
+        "tip": FrameTask(floating().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None),
+        "rest": PostureTask(floating().q_home, 0.01),
+    }
+    limits = (ConfigurationLimit(), VelocityLimit(MAX_SPEED), AccelerationLimit(1e3), CollisionLimit(margin=0.01))
+    stays = np.ones((2, floating().nv), bool)
+    stays[0, :6] = False
+    options = WholePathOptions(candidates=8, smoothing_steps=20)
+    found = track(
+        Problem(floating(), asked, limits, dof_mask=stays),
+        start,
+        DT,
+        {"tip": poses(at[:, None])},
+        mode="whole",
+        options=options,
+    )
+    return found, np.asarray(start), at
 
 
 def test_a_start_that_is_given_is_kept() -> None:
-    motion = from_start()
-    assert motion.check().jumps == 0
-    start = np.array([0.5, 0.3, 0.8, 0.2])
-    assert np.abs(motion.q[0] - start).max() <= MAX_SPEED * DT
-    assert np.allclose(motion.velocity[0], (motion.q[0] - start) / DT, atol=1e-9)
+    motion, start, _ = from_start("float64")
+    assert motion.check().jumps.tolist() == [0, 0]
+    moved = floating().difference(start, motion.q[0])
+    assert np.abs(moved[:, 6:]).max() <= MAX_SPEED * DT
+    assert np.allclose(motion.velocity[0], moved / DT, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "digits"), [("float64", 1e-9), pytest.param("float32", 1e-5, marks=pytest.mark.exhaustive)]
+)
+def test_balls_bases_couplings_and_obstacles_are_kept(dtype: str, digits: float) -> None:
+    """By C MuJoCo."""
+    motion, start, at = from_start(dtype)
+    assert motion.q.dtype == dtype and motion.check().jumps.tolist() == [0, 0]
+    q = np.asarray(motion.q, float)
+    assert (q[:, 0, :7] == start[:7]).all() and np.abs(q[-1, 1, :7] - start[:7]).max() > 0.01
+    model = mujoco.MjModel.from_xml_string(FLOATING)
+    data = mujoco.MjData(model)
+    for k, i in itertools.product(range(len(at)), range(2)):
+        data.qpos[:] = q[k, i]
+        mujoco.mj_forward(model, data)
+        assert np.linalg.norm(data.site("tip").xpos - at[k]) < digits
+        assert abs(data.qpos[12] - 0.3 * data.qpos[11]) < digits
+        assert 2 * np.arccos(min(abs(data.qpos[7]), 1)) <= np.radians(120)
+        assert min(mujoco.mj_geomDistance(model, data, 0, geom, 1.0, None) for geom in (1, 2, 3)) >= 0.01
 
 
 def test_it_has_no_derivatives_and_says_so() -> None:
@@ -207,15 +273,33 @@ def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
         ({"velocity": np.zeros(4)}, "give q0 as well"),
         ({"targets": {}}, "num_steps"),
         ({"problem": "posture"}, "no task of the highest priority has one"),
+        ({"problem": lambda: with_limit(half_space())}, "does not hold PositionLimit, only ConfigurationLimit, Vel"),
+        ({"problem": lambda: with_limit(Elastic(VelocityLimit(1.0)))}, "in mode=\"online\" alone: 'velocity_limit'"),
     ],
 )
 def test_mistakes_are_named(arguments: dict, message: str) -> None:
     given = {"problem": problem(), "targets": {"tip": poses(points())}, "mode": "whole"} | arguments
+    if callable(given["problem"]):
+        given["problem"] = given["problem"]()
     if given["problem"] == "posture":
         given["problem"] = Problem(crane(), {"tip": PostureTask(crane().q_home)})
         given["targets"] = {"tip": jnp.zeros((3, 4))}
     with pytest.raises(JaxikError, match=message):
         track(given.pop("problem"), None, DT, given.pop("targets"), **given)
+
+
+def test_a_path_may_stay_at_one_place() -> None:
+    preferred = problem().tasks | {"rest": PostureTask(crane().q_home, 0.01)}
+    moving = {"rest": jnp.zeros((5, 4))}
+    options = WholePathOptions(candidates=2)
+    for targets, steps in (({}, 3), (moving, None)):
+        motion = jax.eval_shape(
+            lambda dt, targets=targets, steps=steps: track(
+                Problem(crane(), preferred), None, dt, targets, mode="whole", num_steps=steps, options=options
+            ),
+            DT,
+        )
+        assert motion.q.shape == (steps or 5, 4)
 
 
 def test_options_are_checked() -> None:
@@ -247,6 +331,21 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
         crane().topology, *map(jnp.asarray, (q, missed, miss, longest, jump_cost)), None if start is None else start
     )
     assert tuple(np.asarray(chosen)) == best
+
+
+def test_a_joint_that_must_not_move_counts_as_a_jump_only_where_it_does() -> None:
+    q = jnp.zeros((2, 2, 4)).at[:, :, 1].set(0.1 * jnp.arange(2)[:, None]).at[:, 0, 0].set(jnp.array([0.1, 0.2]))
+    none = jnp.zeros((2, 2))
+    chosen = shortest_path(crane().topology, q, none > 0, none, jnp.array([0.0, 1, 1, 1]), jnp.asarray(5), None)
+    assert chosen.tolist() == [1, 1]
+
+
+def test_a_bound_of_zero_that_is_kept_is_not_passed() -> None:
+    q = jnp.zeros((6, 4)).at[:, 1].set(0.1 * jnp.arange(6))
+    bound = jnp.stack([-jnp.array([0.0, 0.2, 1, 1]), jnp.array([0.0, 0.2, 1, 1])])
+    horizon = Horizon(problem(), ("tip",), jnp.ones(6, bool), (bound, *[jnp.full((2, 4), jnp.inf)] * 2))
+    state = _State(q, (), q, jnp.ones(6, bool), jnp.ones(()), *[jnp.zeros(())] * 4)
+    assert _passed(horizon, state) == 1
 
 
 def test_block_tridiagonal_systems_are_solved_as_dense_ones() -> None:

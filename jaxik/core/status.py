@@ -1,6 +1,7 @@
 """Statuses of elements and of derivatives, and the remedy for each."""
 
 import enum
+from collections.abc import Mapping
 from typing import Any, Self
 
 import jax
@@ -74,7 +75,7 @@ REMEDIES = {
 }
 
 
-def check(statuses: Any) -> None:
+def check(statuses: Any, remedies: Mapping[Status, str] = REMEDIES) -> None:
     """Raise a JaxikError that names the elements which did not converge, the reason and the remedy; on the host."""
     if isinstance(statuses, Tracer):
         raise JaxikError("check() works on the host: return the result from jit first")
@@ -86,7 +87,7 @@ def check(statuses: Any) -> None:
             shown = ", ".join(str(tuple(map(int, i)) if i.size != 1 else int(i[0])) for i in where[:8])
             count = f"{len(where)} of {status.size} elements are {kind.name}"
             names = f" ({shown}{', ...' if len(where) > 8 else ''})" if status.ndim else ""
-            lines.append(f"{count}{names}: {REMEDIES[kind]}")
+            lines.append(f"{count}{names}: {remedies[kind]}")
     if lines:
         raise JaxikError("\n".join(lines))
 

@@ -28,6 +28,8 @@ FACTOR = 10.0
 class Elastic:
     """A constraint or a limit of a step that yields where it cannot be held, by as little as can be.
 
+    For `step`, and for `track` online; `solve`, `search` and whole paths refuse it.
+
     Its rows, `J dq = -gain residual` of a task or `G dq <= h` of a limit, add `penalty * |row's violation|` to the
     objective of the step, each row its own. That is the exact L1 penalty (Fletcher, "Practical Methods of
     Optimization", 1987, section 14.3): a row whose multiplier need not be larger than the penalty is held exactly, as

@@ -40,7 +40,7 @@ class Problem:
         names.
       limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
       constraints: None for the model's active equality constraints, {} for none. `Elastic` of a task or a limit yields
-        where it cannot be held.
+        where it cannot be held, in `step`, and in `track` online.
       dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of the three
         rotations of a ball or free joint all are held, or none: a single one is a rate, which does not add up to an
         angle. A joint that a coupling drives moves if its leader and all that follow it may.

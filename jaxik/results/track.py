@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,17 @@ from jax.core import Tracer
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import Outcome, Status
+from jaxik.core.status import REMEDIES, Outcome, Status, check
 from jaxik.kinematics.topology import Topology
 from jaxik.results import text
 from jaxik.results.resample import resampled
 from jaxik.results.track_csv import write_csv
+
+# Steps of whole paths are INFEASIBLE where they are jumps, and for no other reason.
+JUMPED = (
+    "these are jumps, see `jumped`: no step within limits leads there from the waypoint before; try more candidates, "
+    "or a slower path"
+)
 
 
 @pytree
@@ -86,6 +92,16 @@ class Track(Outcome):
     def jumps(self) -> jax.Array:
         """How many steps leave the path (*batch,): reconfigurations."""
         return jnp.sum(self.jumped, axis=0, dtype=jnp.int32)
+
+    def check(self) -> Self:
+        """Return this if every step converged.
+
+        Raises:
+          JaxikError: otherwise, on the host; names the steps, the reason and the remedy.
+        """
+        left = not isinstance(self.jumped, Tracer) and np.any(np.asarray(self.jumped))
+        check(self.status, REMEDIES | {Status.INFEASIBLE: JUMPED} if left else REMEDIES)
+        return self
 
     def resample(self, dt: float) -> "Track":
         """The motion at another rate, for a robot's controller; it keeps limits on joints as the steps do, but on jerk.

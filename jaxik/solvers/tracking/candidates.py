@@ -40,7 +40,7 @@ class Candidates(NamedTuple):
 
 
 def candidates(
-    problem: Problem, values: Values, shape: tuple[int, ...], first: jax.Array, lanes: int, key: jax.Array
+    problem: Problem, values: Values, steps: int, shape: tuple[int, ...], first: jax.Array, lanes: int, key: jax.Array
 ) -> Candidates:
     """Follow the path along lanes, each from a waypoint of its own to the end, and from there back to the beginning.
 
@@ -49,13 +49,13 @@ def candidates(
 
     Args:
       problem: of the path's tasks alone.
-      values: over time (T, *batch, ...), with all batch axes or none of size one.
+      values: over time (T, *batch, ...), with all batch axes or none of size one; {} where no target changes.
+      steps: how many waypoints, T.
       shape: the batch axes.
       first (*batch, nq): where the first lane begins, at the first waypoint.
       lanes: how many, L.
       key: of `jax.random`.
     """
-    steps = jax.tree.leaves(values)[0].shape[0]
     origin = jnp.arange(lanes) * steps // lanes
     moves = _chosen(problem)
     lane = jnp.arange(lanes).reshape(-1, *(1,) * len(shape))

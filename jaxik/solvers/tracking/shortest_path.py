@@ -49,8 +49,10 @@ def shortest_path(
     """
 
     def move(a: jax.Array, b: jax.Array) -> Cost:
-        share = manifold.difference(topology, a, b) / longest_step
-        jump = ~(jnp.max(jnp.abs(share)) <= 1)
+        way = manifold.difference(topology, a, b)
+        jump = ~jnp.all(jnp.abs(way) <= longest_step)
+        # A joint that must not move has no share, and not 0 / 0.
+        share = jnp.where(longest_step > 0, way / jnp.where(longest_step > 0, longest_step, 1), 0)
         return Cost(jump_cost * jump, jnp.sum(share * share))
 
     between = jax.vmap(jax.vmap(move, (None, 0)), (0, None))

@@ -152,7 +152,9 @@ def _passed(horizon: Horizon, state: _State) -> jax.Array:
     worst = jnp.ones(state.q.shape[1:-1], state.q.dtype)
     found = differences(horizon.problem.robot.topology, state.q)
     for order, (difference, link) in enumerate(zip(found, _links(state.linked), strict=True)):
-        share = jnp.max(difference / jnp.where(difference < 0, *horizon.bounds[order]), axis=-1)
+        each = difference / jnp.where(difference < 0, *horizon.bounds[order])
+        # Of a bound of zero that is kept: not 0 / 0.
+        share = jnp.max(jnp.where(difference == 0, 0, each), axis=-1)
         counts = link & (state.limited > 0) if order else link
         worst = jnp.maximum(worst, jnp.max(jnp.where(counts, share, 1), axis=0))
     return worst

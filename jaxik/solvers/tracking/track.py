@@ -22,7 +22,7 @@ from jaxik.results.track import Track
 from jaxik.solvers.tracking.loop import Carried, TrackState, advanced, started, state_at_start
 from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.targets import Values, duration_of, ranks_of, values_of
-from jaxik.solvers.tracking.whole_path import path_tasks, whole_path
+from jaxik.solvers.tracking.whole_path import check_held, path_tasks, whole_path
 
 Function = Callable[[jax.Array, jax.Array, jax.Array], Any]
 _KEPT = (
@@ -72,8 +72,9 @@ def track(
     over the whole horizon, within joint limits exactly, and within `VelocityLimit`, `AccelerationLimit` and `JerkLimit`
     where a motion along the path can be found that keeps them: `peak_speed` and its like say so. Other tasks are
     preferences: their squared cost * residual is weighed against squared displacements of joints. Velocity tasks, gains
-    and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles. There
-    are no derivatives. What it costs is linear in the number of waypoints.
+    and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles. Other
+    limits, and what is `Elastic`, are refused. A joint that is to stay is held by `dof_mask`, not by a speed of 0.
+    There are no derivatives. What it costs is linear in the number of waypoints.
 
     Args:
       problem: robot, tasks, limits and constraints; any leaf may have leading batch axes, which broadcast.
@@ -121,6 +122,7 @@ def _whole(
         raise JaxikError('targets of mode="whole" are arrays over time: a function of (t, q, v) is for mode="online"')
     if options is not None and not isinstance(options, WholePathOptions):
         raise JaxikError(f'options of mode="whole" is a jaxik.WholePathOptions, not {type(options).__name__}')
+    check_held(problem)
     path_tasks(problem)
     options = WholePathOptions() if options is None else options
     if q0 is not None:

@@ -17,6 +17,8 @@ from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
+from jaxik.limits.collision import CollisionLimit
+from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
 from jaxik.limits.velocity import VelocityLimit
@@ -25,6 +27,8 @@ from jaxik.problem.problem import (
     Problem,
     constants_of,
     constraints_of,
+    elastic_constraints_of,
+    elastic_limits_of,
     limits_of,
     with_tasks,
     without_velocity_tasks,
@@ -40,6 +44,7 @@ from jaxik.solvers.tracking.smoothing import ORDERS, Horizon, smoothed
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 from jaxik.tasks.weights import row_weights
 
+HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
 # Limits are aimed at with this to spare, as an augmented Lagrangian meets them to a tolerance.
 SPARE = 0.995
 # A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
@@ -66,6 +71,25 @@ def path_tasks(problem: Problem) -> tuple[str, ...]:
     return found
 
 
+def check_held(problem: Problem) -> None:
+    """Say on the host which constraints and limits a whole path does not keep.
+
+    Raises:
+      JaxikError: for other limits than `HELD_LIMITS`, and for what is `Elastic`.
+    """
+    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
+        raise JaxikError(
+            f'mode="whole" holds every constraint and limit, Elastic acts in step and in mode="online" alone: '
+            f"{yields[0]!r} is to be a task with a cost where it may yield, or to stand without Elastic"
+        )
+    for limit in limits_of(problem):
+        if not isinstance(limit, HELD_LIMITS):
+            held = ", ".join(kind.__name__ for kind in HELD_LIMITS)
+            raise JaxikError(
+                f'mode="whole" does not hold {type(limit).__name__}, only {held}: follow the path with mode="online"'
+            )
+
+
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def whole_path(shape: tuple[int, ...], lanes: int, steps: int, problem: Problem, *given: Any) -> Track:
     """Plan a motion of so many steps.
@@ -83,7 +107,7 @@ def whole_path(shape: tuple[int, ...], lanes: int, steps: int, problem: Problem,
     values = _aligned(problem, values, len(shape))
     limits = _bounds(problem, dt, options.longest_step)
     with jax.default_matmul_precision("highest"):
-        q = _cheapest(shape, lanes, problem, q0, values, limits[0], options)
+        q = _cheapest(shape, lanes, steps, problem, q0, values, limits[0], options)
         smooth = _smooth(shape, problem, q, q0, velocity, dt, values, limits, options)
         both = jnp.stack([smooth, q])
         before = both[:, :1] if q0 is None else jnp.broadcast_to(q0, both[:, :1].shape)
@@ -161,6 +185,7 @@ def _bounds(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.Arr
 def _cheapest(
     shape: tuple[int, ...],
     lanes: int,
+    steps: int,
     problem: Problem,
     q0: jax.Array | None,
     values: Values,
@@ -172,7 +197,7 @@ def _cheapest(
     path = with_tasks(problem, {name: problem.tasks[name] for name in path_tasks(problem)})
     held = {name: fields for name, fields in values.items() if name in path.tasks or name in (path.constraints or {})}
     first = jnp.broadcast_to(problem.robot.q_home if q0 is None else q0, (*shape, topology.nq))
-    found = candidates(path, held, shape, first, lanes, jax.random.key(options.seed))
+    found = candidates(path, held, steps, shape, first, lanes, jax.random.key(options.seed))
     longest = jnp.broadcast_to(jnp.max(jnp.abs(bounds), axis=0), (*shape, topology.nv))
 
     def flat(x: jax.Array, axes: int) -> jax.Array:
