@@ -94,7 +94,8 @@ def test_a_pure_environment_runs_under_vmap_and_scan_and_moves_as_asked() -> Non
     q, told, done, info = run()(jax.random.split(jax.random.key(0), 8), jnp.full(8, jnp.nan), asked)
     tips = [robot().frame_pose(x, "tcp").translation() for x in (q[:, 0], told[:, 10])]
     np.testing.assert_allclose(tips[1] - tips[0], np.tile(11 * 0.01 * asked[:3], (8, 1)), atol=1e-4)
-    assert info["status"].shape == (8, 40) and not info["limited"].any() and info["errors"]["tip"].max() < 1e-3
+    assert info["status"].shape == (8, 40) and not info["limited"].any() and info["position_error/tip"].max() < 1e-3
+    assert info["orientation_error/tip"].max() < 1e-2 and not info["held"].any()
     assert done.sum(axis=1).tolist() == [3] * 8
 
 
