@@ -108,6 +108,19 @@ def test_targets_of_a_pure_environment_start_anew_after_its_end_and_after_that_o
     assert np.abs(told - q).max() < 0.15
 
 
+def test_targets_go_on_in_a_repeated_action_and_start_anew_where_the_count_has_fallen() -> None:
+    env, asked = PoseActionEnv(arm_envs.PureArm(robot()), action()), jnp.array([1.0, 0, 0, 0, 0, 0])
+    state = env.reset(jax.random.key(0))
+    leads = []
+    for count in (0, 0, 1, 1, 0, 0):
+        state, q = state.replace(info={**state.info, "steps": jnp.asarray(float(count))}), state.data.qpos
+        state = env.step(state, asked)
+        target = state.info["pose_action"]["state"].targets["tip"].translation()
+        leads.append((target - robot().frame_pose(q, "tcp").translation())[0])
+    # One action ahead where they are fresh; else the lag of the arm, half of what was ahead, comes on top.
+    np.testing.assert_allclose(leads, 0.01 * np.array([1, 1.5, 1.75, 1.875, 1, 1.5]), atol=2e-4)
+
+
 def test_where_the_configuration_is_can_be_said() -> None:
     env = PoseActionEnv(arm_envs.PureArm(robot()), action(), measured=lambda state: state.obs)
     assert env.action_size == 6 and env.robot is robot() and env.unwrapped is env.env

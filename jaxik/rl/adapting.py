@@ -94,21 +94,23 @@ class PoseActionEnv:
     def reset(self, rng: jax.Array) -> Any:
         """The first state, with targets where its arm is."""
         state = self.env.reset(rng)
-        kept = {"state": self.act.reset(self._measured(state)), "done": jnp.zeros_like(state.done)}
+        # More than any count: the first step takes targets from where its arm is by then.
+        steps = jnp.full(jnp.shape(state.done), jnp.inf, jnp.float32)
+        kept = {"state": self.act.reset(self._measured(state)), "done": jnp.zeros_like(state.done), "steps": steps}
         return state.replace(info={**state.info, KEY: kept | self._facts(kept["state"])})
 
     def step(self, state: Any, action: Any) -> Any:
         """Move the targets by an action (*batch, act.size), and step with the joint targets."""
         kept, q = state.info[KEY], self._measured(state)
-        fresh = kept["done"] > 0
-        if "steps" in state.info:
-            fresh = fresh | (state.info["steps"] == 0)
+        # Not where it is zero: all substeps of a repeated action see one count, and some environments leave it there.
+        steps = jnp.asarray(state.info.get("steps", kept["steps"]), jnp.float32)
+        fresh = (kept["done"] > 0) | (steps < kept["steps"])
         before = with_fresh(fresh, self.act.reset(q), kept["state"])
         told, after, how = self.act(before, q, action)
         # What the environment looks at is as it would be without this one.
         inner = state.replace(info={name: x for name, x in state.info.items() if name != KEY})
         following = self.env.step(inner, self._command(told, how.passthrough))
-        own = {"state": after, "done": following.done} | facts_of(how)
+        own = {"state": after, "done": following.done, "steps": steps} | facts_of(how)
         return following.replace(info={**following.info, KEY: own})
 
     def _facts(self, state: ActionState) -> dict[str, Any]:
