@@ -111,7 +111,7 @@ a configuration has the sections of jaxik solve, and dataset; a row draws what i
     # grid: {center: [0, 0, 0.4], size: [2, 2, 1.6], resolution: 0.1, directions: 16}   # [m]: targets at the centres of
                                   # voxels instead of sampled ones: a map of what can be reached
 
-a row is a motion where the configuration has the section track, as jaxik track has it, with one random path:
+a row is a motion where the configuration has the section track, as jaxik track has it online, with one random path:
 
   limits: {velocity: true, acceleration: 10}
   start: sample                   # random for each row, the default; or a configuration, as above
