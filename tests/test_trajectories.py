@@ -14,7 +14,9 @@ import pytest
 
 import jaxik
 from jaxik.cli import main
+from jaxik.cli.plans import read_plan
 from jaxik.cli.showing import first_motion
+from jaxik.cli.yaml_file import read_yaml
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.catalog import find_by_name
@@ -203,11 +205,18 @@ WRONG = {
     "waypoints: 2, speed|shape: circle, speed": "speed",
     "speed: [0.1, 0.3]|speed: [0.3, 0.1]": "speed is (least, most)",
     "duration: 1|duration: 0.01": "duration",
+    "track: {|track: {continuous: 3, ": "continuous is True or False",
     "shard: 64|shard: 100": "shard is at most 64 rows or a multiple of them",
     "shard: 64|spread: workspace": "spread",
     "robot: ur5e|robot: ur5e\nsearch: true": "search",
     "target: {sample: 1}|target: {from: home}": "draw nothing",
 }
+
+
+def test_options_of_track_are_read(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("track: {", "track: {continuous: true, damping: 1e-3, "))
+    plan = read_plan(read_yaml(tmp_path / "c.yaml"), count=None, seed=None)
+    assert isinstance(plan.options, jaxik.TrackOptions) and plan.options.continuous and plan.options.damping == 1e-3
 
 
 @pytest.mark.parametrize("change", WRONG)
@@ -241,6 +250,10 @@ def test_closed_loops_take_a_start_and_a_shape() -> None:
 @pytest.mark.parametrize(("wrong", "said"), [
     ({"num_steps": 0}, "num_steps is a whole number"),
     ({"dt": -0.1}, "dt is the duration"),
+    ({"dt": "a"}, "dt is the duration"),
+    ({"dt": [0.1, 0.2]}, "dt is the duration"),
+    ({"speed": "x"}, "speed is .least, most."),
+    ({"laps": (1, 2, 3)}, "laps is .least, most."),
     ({"size": (0.2, 0.1)}, "size is .least, most."),
     ({"path": "spline"}, "path"),
 ])  # fmt: skip

@@ -79,11 +79,13 @@ class Trajectories:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
                 raise JaxikError(f"{name} is a whole number from 1 on, not {value!r}")
-        if not (np.ndim(self.dt) == 0 and 0 < float(self.dt) < np.inf):
+        dt = _floats(self.dt, ())
+        if dt is None or not 0 < dt < np.inf:
             raise JaxikError(f"dt is the duration of a step, above 0 s, not {self.dt!r}")
+        object.__setattr__(self, "dt", float(dt))
         for name in ("speed", "size", "laps"):
-            value = np.broadcast_to(np.asarray(getattr(self, name), float), 2)
-            if not (np.isfinite(value).all() and 0 < value[0] <= value[1]):
+            value = _floats(getattr(self, name), (2,))
+            if value is None or not (np.isfinite(value).all() and 0 < value[0] <= value[1]):
                 raise JaxikError(f"{name} is (least, most), both above 0, not {getattr(self, name)!r}")
             object.__setattr__(self, name, tuple(value.tolist()))
 
@@ -151,6 +153,14 @@ class Trajectories:
         shift = jaxlie.SO3(quaternion / jnp.linalg.norm(quaternion)).as_matrix() @ flat.T
         moved = jnp.tile(numbers, (self.num_steps, 1)).at[:, -3:].add(shift.T)
         return jaxlie.SE3(moved) if isinstance(start, jaxlie.SE3) else moved
+
+
+def _floats(value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Numbers in a shape, to which one broadcasts; None where they are none."""
+    try:
+        return np.broadcast_to(np.asarray(value, float), shape)
+    except (TypeError, ValueError):
+        return None
 
 
 def _between(bounds: tuple[float, float], key: jax.Array, dtype: Any) -> jax.Array:
