@@ -248,6 +248,18 @@ def _described(value: Any) -> Any:
     return repr(value)
 
 
+def defaults_of_options(plan: Plan) -> Any:
+    """The description of options of the plan's type where nothing is asked for."""
+    return _described(type(plan.options)())
+
+
+def completed(old: Any, defaults: Any) -> Any:
+    """A description with what it leaves out taken from another."""
+    if not (isinstance(old, dict) and isinstance(defaults, dict) and old.get("type") == defaults.get("type")):
+        return old
+    return defaults | {key: completed(value, defaults.get(key)) for key, value in old.items()}
+
+
 def differences(old: Any, new: Any, place: str = "") -> list[str]:
     """Where two descriptions differ, a line each."""
     if isinstance(old, dict) and isinstance(new, dict):
