@@ -51,6 +51,7 @@ a configuration (paths in it are relative to its folder):
                                   # spheres: [{position: [0, 0, 1], radius: 0.1}], capsules: [{from, to, radius}],
                                   # cylinders: [{position, rotation, radius, length}], ellipsoids: as boxes
     boxes: [{position: [0.6, 0, 0.2], size: [0.4, 0.8, 0.02]}]       # whole edges; rotations as of targets
+                                  # hulls, fields of distances and clouds of points: in Python alone, jaxik.World
   geometry: model                 # which shapes collide; hull, capsule, sphere: what stands for meshes
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
