@@ -114,6 +114,16 @@ def test_another_tolerance_is_another_plan(plan: jaxik.Plan, whole: jaxik.Datase
         jaxik.generate(other, whole.path, resume=True, batch_size=BATCH)
 
 
+def test_an_option_that_an_old_plan_does_not_know_had_its_default(plan: jaxik.Plan, copied: Path) -> None:
+    written = json.loads((copied / "plan.json").read_text())
+    del written["options"]["unlimited_range"], written["options"]["solve_options"]["damping"]
+    (copied / "plan.json").write_text(json.dumps(written))
+    assert jaxik.generate(plan, copied, resume=True, batch_size=BATCH).complete
+    other = dataclasses.replace(plan, options=jaxik.SearchOptions(unlimited_range=2))
+    with pytest.raises(jaxik.JaxikError, match=r"options.unlimited_range was 1.0, is 2.0"):
+        jaxik.generate(other, copied, resume=True, batch_size=BATCH)
+
+
 def flip(file: Path) -> None:
     data = bytearray(file.read_bytes())
     data[len(data) // 3] ^= 1

@@ -94,7 +94,8 @@ def test_a_pure_environment_runs_under_vmap_and_scan_and_moves_as_asked() -> Non
     q, told, done, info = run()(jax.random.split(jax.random.key(0), 8), jnp.full(8, jnp.nan), asked)
     tips = [robot().frame_pose(x, "tcp").translation() for x in (q[:, 0], told[:, 10])]
     np.testing.assert_allclose(tips[1] - tips[0], np.tile(11 * 0.01 * asked[:3], (8, 1)), atol=1e-4)
-    assert info["status"].shape == (8, 40) and not info["limited"].any() and info["errors"]["tip"].max() < 1e-3
+    assert info["status"].shape == (8, 40) and not info["limited"].any() and info["position_error/tip"].max() < 1e-3
+    assert info["orientation_error/tip"].max() < 1e-2 and not info["held"].any()
     assert done.sum(axis=1).tolist() == [3] * 8
 
 
@@ -105,6 +106,19 @@ def test_targets_of_a_pure_environment_start_anew_after_its_end_and_after_that_o
     assert done.sum(axis=1).min() >= 3 and done.sum(axis=1).max() > 3
     # Joints follow half of the way: targets are at most two steps of the fastest joint ahead.
     assert np.abs(told - q).max() < 0.15
+
+
+def test_targets_go_on_in_a_repeated_action_and_start_anew_where_the_count_has_fallen() -> None:
+    env, asked = PoseActionEnv(arm_envs.PureArm(robot()), action()), jnp.array([1.0, 0, 0, 0, 0, 0])
+    state = env.reset(jax.random.key(0))
+    leads = []
+    for count in (0, 0, 1, 1, 0, 0):
+        state, q = state.replace(info={**state.info, "steps": jnp.asarray(float(count))}), state.data.qpos
+        state = env.step(state, asked)
+        target = state.info["pose_action"]["state"].targets["tip"].translation()
+        leads.append((target - robot().frame_pose(q, "tcp").translation())[0])
+    # One action ahead where they are fresh; else the lag of the arm, half of what was ahead, comes on top.
+    np.testing.assert_allclose(leads, 0.01 * np.array([1, 1.5, 1.75, 1.875, 1, 1.5]), atol=2e-4)
 
 
 def test_where_the_configuration_is_can_be_said() -> None:

@@ -14,7 +14,9 @@ import pytest
 
 import jaxik
 from jaxik.cli import main
+from jaxik.cli.plans import read_plan
 from jaxik.cli.showing import first_motion
+from jaxik.cli.yaml_file import read_yaml
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.catalog import find_by_name
@@ -161,6 +163,29 @@ def test_motions_that_do_not_succeed_are_drawn_again_over_randomised_robots(prob
         )
 
 
+def test_a_motion_that_overlaps_an_obstacle_at_its_start_or_later_has_no_success() -> None:
+    robot = jaxik.load_robot("pendulum", geometry="model")
+    world = jaxik.World(spheres=jaxik.Spheres([(0.0, 0, -1)], 0.3))
+    limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world, rows=1, gain=1e-3)
+    problem = jaxik.Problem(robot, {"rest": jaxik.PostureTask(robot.q_home, tolerance=0.01)}, limits)
+    slow = jaxik.Trajectories(5, DT, waypoints=1, speed=0.001)
+    rows = RowSolver(jaxik.Plan(problem, 100, trajectories=slow), 100).rows(0, 100)
+    passed = np.concatenate([rows["q0"][:, None], rows["q"]], axis=1)
+    np.testing.assert_allclose(rows["clearance"], robot.distances(passed, world).distance.min(axis=(1, 2)), atol=1e-9)
+    clear, met = rows["clearance"] >= 0, (rows["residuals/rest"] <= 0.01).all(axis=1)
+    assert not rows["success"][~clear].any() and (met & ~clear).any() and rows["success"][clear].mean() > 0.8
+
+
+def test_joints_that_are_held_stay_where_home_is_and_targets_are_met(problem: jaxik.Problem) -> None:
+    mask = np.arange(6) != 1
+    held = jaxik.Problem(problem.robot, problem.tasks, problem.limits, dof_mask=mask)
+    motion = jaxik.Trajectories(STEPS, DT, waypoints=2, speed=(0.1, 0.3))
+    rows = RowSolver(jaxik.Plan(held, 100, trajectories=motion), 100).rows(0, 100)
+    assert np.ptp(rows["q0"], axis=0)[mask].min() > 1
+    np.testing.assert_allclose(rows["q0"][:, 1], np.asarray(problem.robot.q_home)[1], atol=1e-12)
+    assert rows["success"].mean() > 0.8
+
+
 def test_verify_writes_into_the_card_how_many_motions_succeed(whole: jaxik.Dataset, capsys: Any) -> None:
     assert main(["dataset", "verify", str(whole.path), "--rows", "200", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -180,11 +205,18 @@ WRONG = {
     "waypoints: 2, speed|shape: circle, speed": "speed",
     "speed: [0.1, 0.3]|speed: [0.3, 0.1]": "speed is (least, most)",
     "duration: 1|duration: 0.01": "duration",
+    "track: {|track: {continuous: 3, ": "continuous is True or False",
     "shard: 64|shard: 100": "shard is at most 64 rows or a multiple of them",
     "shard: 64|spread: workspace": "spread",
     "robot: ur5e|robot: ur5e\nsearch: true": "search",
     "target: {sample: 1}|target: {from: home}": "draw nothing",
 }
+
+
+def test_options_of_track_are_read(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("track: {", "track: {continuous: true, damping: 1e-3, "))
+    plan = read_plan(read_yaml(tmp_path / "c.yaml"), count=None, seed=None)
+    assert isinstance(plan.options, jaxik.TrackOptions) and plan.options.continuous and plan.options.damping == 1e-3
 
 
 @pytest.mark.parametrize("change", WRONG)
@@ -206,9 +238,22 @@ def test_a_wrong_plan_is_refused(problem: jaxik.Problem, wrong: dict[str, Any], 
         jaxik.Plan(problem, **{"count": 10, "trajectories": jaxik.Trajectories(STEPS)} | wrong)
 
 
+def test_closed_loops_take_a_start_and_a_shape() -> None:
+    robot = jaxik.load_robot("four_bar")
+    problem = jaxik.Problem(robot, {"pen": jaxik.FrameTask.from_configuration(robot, robot.q_home, "pen")})
+    for path, start in (("waypoints", robot.q_home), ("line", None)):
+        with pytest.raises(jaxik.JaxikError, match="random configurations do not close the loops"):
+            jaxik.Plan(problem, 10, trajectories=jaxik.Trajectories(STEPS, path=path), start=start)
+    jaxik.Plan(problem, 10, trajectories=jaxik.Trajectories(STEPS, path="line"), start=robot.q_home)
+
+
 @pytest.mark.parametrize(("wrong", "said"), [
     ({"num_steps": 0}, "num_steps is a whole number"),
     ({"dt": -0.1}, "dt is the duration"),
+    ({"dt": "a"}, "dt is the duration"),
+    ({"dt": [0.1, 0.2]}, "dt is the duration"),
+    ({"speed": "x"}, "speed is .least, most."),
+    ({"laps": (1, 2, 3)}, "laps is .least, most."),
     ({"size": (0.2, 0.1)}, "size is .least, most."),
     ({"path": "spline"}, "path"),
 ])  # fmt: skip

@@ -51,6 +51,7 @@ a configuration (paths in it are relative to its folder):
                                   # spheres: [{position: [0, 0, 1], radius: 0.1}], capsules: [{from, to, radius}],
                                   # cylinders: [{position, rotation, radius, length}], ellipsoids: as boxes
     boxes: [{position: [0.6, 0, 0.2], size: [0.4, 0.8, 0.02]}]       # whole edges; rotations as of targets
+                                  # hulls, fields of distances and clouds of points: in Python alone, jaxik.World
   geometry: model                 # which shapes collide; hull, capsule, sphere: what stands for meshes
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
@@ -111,7 +112,7 @@ a configuration has the sections of jaxik solve, and dataset; a row draws what i
     # grid: {center: [0, 0, 0.4], size: [2, 2, 1.6], resolution: 0.1, directions: 16}   # [m]: targets at the centres of
                                   # voxels instead of sampled ones: a map of what can be reached
 
-a row is a motion where the configuration has the section track, as jaxik track has it, with one random path:
+a row is a motion where the configuration has the section track, as jaxik track has it online, with one random path:
 
   limits: {velocity: true, acceleration: 10}
   start: sample                   # random for each row, the default; or a configuration, as above

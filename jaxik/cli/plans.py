@@ -87,6 +87,7 @@ def _plan_of_trajectories(file: YamlFile, count: int | None, seed: int | None) -
     start = None if is_random else read_start(root, robot, units, source.seed, 1, searches=False)
     track = root.section("track")
     numbers: dict[str, Any] = {key: track.number(key) for key in ("damping", "feed_forward") if key in track}
+    numbers |= {"continuous": track.get("continuous")} if "continuous" in track else {}
     with track.place.blamed():
         options = TrackOptions(**numbers)
     problem = Problem(
@@ -109,7 +110,7 @@ def _plan_of_trajectories(file: YamlFile, count: int | None, seed: int | None) -
 
 def _trajectories(track: Section, source: Source) -> Trajectories:
     """What is random of motions: the section `track`, with one random path in the place of paths by task."""
-    track.allow("dt", "duration", "path", "damping", "feed_forward")
+    track.allow("dt", "duration", "path", "damping", "feed_forward", "continuous")
     dt, num_steps = read_steps(track)
     path = track.section("path") if "path" in track else Section({}, track.at("path"))
     shape = path.choice("shape", ("waypoints", *SHAPES), "waypoints")

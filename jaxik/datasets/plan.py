@@ -43,7 +43,9 @@ class Plan:
     """A dataset as a function of the row's index: row i follows from the plan and i alone.
 
     The targets of `sampled` tasks are where a random configuration of the robot has them, so that all of them can be
-    met, together. Each row is then solved by `search`, or by `solve` where `options` are `SolveOptions`.
+    met, together; joints that `dof_mask` holds are where the start has them. Closed loops are not closed there: of such
+    robots some targets are out of reach. Each row is then solved by `search`, or by `solve` where `options` are
+    `SolveOptions`.
 
     Args:
       problem: one problem, without batch axes.
@@ -61,7 +63,8 @@ class Plan:
       options: `SearchOptions` or `SolveOptions`, of trajectories `TrackOptions`. With `solutions` of K rows have K
         configurations, best first.
       keep: "all" rows with their status, or "converged" ones: those that are not are drawn again, at most 16 times. A
-        trajectory counts where all its steps are CONVERGED and within the tolerances of the tasks.
+        trajectory counts where all its steps are CONVERGED and within the tolerances of the tasks, and nothing overlaps
+        of what a `CollisionLimit` keeps apart.
       grid: the poses of a grid as targets, in the place of random ones: for maps of what can be reached, which
         `dataset.reachability()` gives. One task is sampled then, a `FrameTask`.
       trajectories: rows are motions by `track`; the targets of sampled tasks follow random paths.
@@ -147,7 +150,7 @@ class Plan:
             raise JaxikError("trajectories have neither grid nor spread: leave these out")
         if not self.sampled:
             raise JaxikError("no task follows a path: name tasks in sampled")
-        trajectories.check({name: self.problem.tasks[name] for name in self.sampled})
+        trajectories.check(self.problem, {name: self.problem.tasks[name] for name in self.sampled}, self.start)
 
     @property
     def shards(self) -> int:
@@ -243,6 +246,18 @@ def _described(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_described(x) for x in value]
     return repr(value)
+
+
+def defaults_of_options(plan: Plan) -> Any:
+    """The description of options of the plan's type where nothing is asked for."""
+    return _described(type(plan.options)())
+
+
+def completed(old: Any, defaults: Any) -> Any:
+    """A description with what it leaves out taken from another."""
+    if not (isinstance(old, dict) and isinstance(defaults, dict) and old.get("type") == defaults.get("type")):
+        return old
+    return defaults | {key: completed(value, defaults.get(key)) for key, value in old.items()}
 
 
 def differences(old: Any, new: Any, place: str = "") -> list[str]:

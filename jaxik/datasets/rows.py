@@ -16,6 +16,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, set_fields
 from jaxik.core.status import Status
 from jaxik.core.trees import parts
+from jaxik.datasets.draws import random_configurations
 from jaxik.datasets.plan import Plan
 from jaxik.datasets.trajectories import followed
 from jaxik.problem.problem import Problem, targeted
@@ -253,7 +254,7 @@ def _drawn(plan: Plan, problem: Problem, index: jax.Array) -> Drawn:
         else:
             moved = {name: own.tasks[name] for name in plan.sampled or ()}
             start = None if plan.start is None else jnp.asarray(plan.start, own.robot.q_home.dtype)
-            motion = plan.trajectories.drawn(own.robot, moved, start, jax.random.fold_in(key, TARGETS))
+            motion = plan.trajectories.drawn(own, moved, start, jax.random.fold_in(key, TARGETS))
         leaves, drawn_structure = jax.tree.flatten(own)
         if drawn_structure != structure:
             raise JaxikError("randomize returned other tasks, limits or joints: it may change numbers alone")
@@ -273,7 +274,8 @@ def _with_targets(plan: Plan, problem: Problem, key: jax.Array, words: jax.Array
         position, quaternion = plan.grid.pose(words[1].astype(jnp.int32), robot.q_home.dtype)
         pose = jaxlie.SE3(jnp.concatenate([quaternion, position]))
         return _replaced(problem, tasks | {name: _aimed(tasks[name], pose)})
-    q = robot.sample(key) if plan.spread == "joints" else _even_in_workspace(plan, problem, key)
+    even = plan.spread == "workspace"
+    q = _even_in_workspace(plan, problem, key) if even else random_configurations(problem, key, (), plan.start)
     for name in plan.sampled:
         task, field = tasks[name], tasks[name].target_field[0]
         others = {f.name: getattr(task, f.name) for f in dataclasses.fields(task) if f.init and f.name != field}
@@ -305,7 +307,7 @@ def _even_in_workspace(plan: Plan, problem: Problem, key: jax.Array) -> jax.Arra
     if not frames:
         raise JaxikError('spread="workspace" needs a sampled task with a frame')
     draws, choice = jax.random.split(key)
-    q = robot.sample(draws, (CANDIDATES,))
+    q = random_configurations(problem, draws, (CANDIDATES,), plan.start)
     jacobian = robot.frame_jacobian(q, frames[0], "world_aligned")[:, :3]
     volume = jnp.sqrt(jnp.maximum(jnp.linalg.det(jacobian @ jnp.swapaxes(jacobian, -1, -2)), 0))
     return q[jax.random.categorical(choice, jnp.log(volume + jnp.finfo(volume.dtype).tiny))]
@@ -329,8 +331,10 @@ def _meanings(plan: Plan) -> dict[str, tuple[str, str]]:
         "time": ("s", "end of each step"),
         "velocity": ("rad/s or m/s", "of each step, in MuJoCo's tangent: the displacement to q by dt"),
         "q0": ("see q_unit", "configuration before the first step, at rest"),
-        "success": ("", "all steps are CONVERGED, and within the tolerances of the tasks"),
+        "success": ("", "all steps are CONVERGED, and within the tolerances of the tasks; nothing overlaps"),
     }
+    if plan.trajectories is not None:
+        words["clearance"] = "m", "least distance of the pairs that are kept apart, at q0 and after each step"
     tasks = plan.problem.tasks | targeted(plan.problem.constraints or {})
     for name, task in tasks.items():
         for part, unit in parts(task.unit).items() if not isinstance(task.unit, str) else [("", task.unit)]:

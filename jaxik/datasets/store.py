@@ -28,7 +28,7 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, LoadError
 from jaxik.core.status import Status
-from jaxik.datasets.plan import Plan, differences
+from jaxik.datasets.plan import Plan, completed, defaults_of_options, differences
 from jaxik.datasets.rows import Column, solved
 
 PLAN, COMMITS = "plan.json", "commits"
@@ -151,6 +151,8 @@ def open_or_create(path: Path, plan: Plan, columns: Mapping[str, Column], joints
     store = Store(path)
     old = {key: value for key, value in store.plan.items() if key != "arrays" and key not in _MAY_DIFFER}
     new = {key: value for key, value in _as_json(plan.described()).items() if key not in _MAY_DIFFER}
+    # What options have gained since is as it was then, unless it is asked for.
+    old["options"] = completed(old["options"], _as_json(defaults_of_options(plan)))
     if lines := differences(old, new):
         more = f", and {len(lines) - 3} more" if len(lines) > 3 else ""
         raise JaxikError(f"output {path}: is of another plan: {'; '.join(lines[:3])}{more}; choose another name")

@@ -14,7 +14,10 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import Status
 from jaxik.core.validation import one_of
-from jaxik.problem.problem import Problem
+from jaxik.datasets.draws import random_configurations
+from jaxik.kinematics.forward import forward
+from jaxik.limits.combine import looking_at_distances, merged_distances
+from jaxik.problem.problem import Problem, constants_of, constraints_of, limits_of
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.tracking.interpolate import interpolate
@@ -23,6 +26,7 @@ from jaxik.solvers.tracking.shapes import SHAPES, eased
 from jaxik.solvers.tracking.track import track
 from jaxik.tasks.base import Task
 from jaxik.tasks.com import ComTask
+from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
 from jaxik.tasks.relative_frame import RelativeFrameTask
 from jaxik.tasks.weights import row_weights
@@ -40,8 +44,12 @@ class Trajectories:
     """What is random where the rows of a dataset are motions: the start, at rest, and the paths of targets.
 
     With "waypoints" a path goes through random configurations, by `interpolate`, and targets are where these have the
-    frames: all tasks can be met at once, inside the joint limits. With a shape each target moves along one of its own,
-    in a random plane, from where the start has it, and keeps its orientation: some lead to joint limits.
+    frames: all tasks can be met at once, inside the joint limits, with joints that `dof_mask` holds where the start has
+    them. With a shape each target moves along one of its own, in a random plane, from where the start has it, and keeps
+    its orientation: some lead to joint limits.
+
+    Nothing is known of obstacles where a motion is drawn: with a `CollisionLimit` rows have the array `clearance`, and
+    `success` where nothing overlaps; `keep="converged"` draws the others again.
 
     Args:
       num_steps: of each motion.
@@ -71,30 +79,39 @@ class Trajectories:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
                 raise JaxikError(f"{name} is a whole number from 1 on, not {value!r}")
-        if not (np.ndim(self.dt) == 0 and 0 < float(self.dt) < np.inf):
+        dt = _floats(self.dt, ())
+        if dt is None or not 0 < dt < np.inf:
             raise JaxikError(f"dt is the duration of a step, above 0 s, not {self.dt!r}")
+        object.__setattr__(self, "dt", float(dt))
         for name in ("speed", "size", "laps"):
-            value = np.broadcast_to(np.asarray(getattr(self, name), float), 2)
-            if not (np.isfinite(value).all() and 0 < value[0] <= value[1]):
+            value = _floats(getattr(self, name), (2,))
+            if value is None or not (np.isfinite(value).all() and 0 < value[0] <= value[1]):
                 raise JaxikError(f"{name} is (least, most), both above 0, not {getattr(self, name)!r}")
             object.__setattr__(self, name, tuple(value.tolist()))
 
-    def check(self, tasks: Mapping[str, Any]) -> None:
-        """Raise an error where the path is none for the tasks that follow it."""
+    def check(self, problem: Problem, tasks: Mapping[str, Any], start: Any) -> None:
+        """Raise an error where the path is none for the tasks that follow it, or for the problem."""
         wrong = [name for name, task in tasks.items() if not isinstance(task, PLACED)]
         if wrong and self.path != "waypoints":
             raise JaxikError(
                 f'a {self.path} moves targets of frames and of the centre of mass; {wrong[0]} takes path="waypoints"'
             )
+        held = constraints_of(problem, couplings=False).values()
+        drawn = start is None or self.path == "waypoints"
+        if drawn and any(isinstance(task, EqualityConstraintTask) for task in held):
+            raise JaxikError(
+                "random configurations do not close the loops that the constraints hold: give a start that does, and a "
+                f"shape as path, {', '.join(SHAPES)}"
+            )
 
     def drawn(
-        self, robot: Robot, tasks: Mapping[str, Any], start: Any, key: jax.Array
+        self, problem: Problem, tasks: Mapping[str, Any], start: Any, key: jax.Array
     ) -> tuple[jax.Array, dict[str, Any]]:
         """Where one motion starts (nq,), and targets of tasks over time (num_steps, ...); drawn from a key."""
-        keys = jax.random.split(key, 2)
-        q0 = robot.sample(keys[0]) if start is None else start
+        robot, keys = problem.robot, jax.random.split(key, 2)
+        q0 = random_configurations(problem, keys[0]) if start is None else start
         if self.path == "waypoints":
-            way = self._configurations(robot, q0, keys[1])
+            way = self._configurations(problem, q0, keys[1])
             return q0, {name: _target_at(task, robot, way) for name, task in tasks.items()}
         own = jax.random.split(keys[1], len(tasks))
         return q0, {
@@ -105,12 +122,13 @@ class Trajectories:
         """The end of each step (num_steps,) [s]."""
         return jnp.asarray(self.dt * np.arange(1, self.num_steps + 1), dtype)
 
-    def _configurations(self, robot: Robot, q0: jax.Array, key: jax.Array) -> jax.Array:
+    def _configurations(self, problem: Problem, q0: jax.Array, key: jax.Array) -> jax.Array:
         """Configurations (num_steps, nq) on a smooth way through random ones."""
+        robot = problem.robot
         duration = self.num_steps * self.dt / self.waypoints
         fastest = jnp.where(jnp.isfinite(robot.velocity_limit), robot.velocity_limit, UNLIMITED)
         share = _between(self.speed, jax.random.fold_in(key, 0), q0.dtype)
-        others = robot.sample(jax.random.fold_in(key, 1), (self.waypoints,))
+        others = random_configurations(problem, jax.random.fold_in(key, 1), (self.waypoints,), q0)
 
         def onward(q: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
             way = robot.difference(q, other)
@@ -135,6 +153,14 @@ class Trajectories:
         shift = jaxlie.SO3(quaternion / jnp.linalg.norm(quaternion)).as_matrix() @ flat.T
         moved = jnp.tile(numbers, (self.num_steps, 1)).at[:, -3:].add(shift.T)
         return jaxlie.SE3(moved) if isinstance(start, jaxlie.SE3) else moved
+
+
+def _floats(value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    """Numbers in a shape, to which one broadcasts; None where they are none."""
+    try:
+        return np.broadcast_to(np.asarray(value, float), shape)
+    except (TypeError, ValueError):
+        return None
 
 
 def _between(bounds: tuple[float, float], key: jax.Array, dtype: Any) -> jax.Array:
@@ -165,7 +191,18 @@ def followed(
     times = jnp.broadcast_to(trajectories.times(q0.dtype)[:, None], found.status.shape)
     kept = {"time": times, "q": found.q, "velocity": found.velocity, "status": found.status}
     rows = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), kept | {"residuals": found.residuals})
-    return rows | {"q0": q0, "success": jnp.all(inside & (found.status == Status.CONVERGED), axis=0)}
+    good = jnp.all(inside & (found.status == Status.CONVERGED), axis=0)
+    if not looking_at_distances(limits_of(problem)):
+        return rows | {"q0": q0, "success": good}
+    passed = jnp.concatenate([q0[None], found.q])
+    clearance = jnp.min(of_each(_clearance, (problem, passed), (core_ranks(problem), 1)), axis=0)
+    return rows | {"q0": q0, "clearance": clearance, "success": good & (clearance >= 0)}
+
+
+def _clearance(problem: Problem, q: jax.Array) -> jax.Array:
+    """The least distance () of the pairs that the limits keep apart, at a configuration (nq,)."""
+    looking = looking_at_distances(limits_of(problem))
+    return jnp.min(merged_distances(looking, problem.robot, forward(constants_of(problem.robot, looking), q)))
 
 
 def _all_met(problem: Problem, residuals: dict[str, Any]) -> jax.Array:

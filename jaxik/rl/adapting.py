@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.core.errors import JaxikError
-from jaxik.rl.pose_action import ActionState, PoseAction, with_fresh
+from jaxik.rl.pose_action import ActionInfo, ActionState, PoseAction, facts_of, with_fresh
 
 # Where the state of an environment keeps what pose actions hand on.
 KEY = "pose_action"
@@ -51,8 +51,9 @@ class PoseActionEnv:
 
     For environments of Brax and MuJoCo Playground, and others whose states have `done`, `info` (a dict) and `replace`.
     It goes inside their wrappers, as the environment itself would: `wrap_for_training(PoseActionEnv(env, act))`. What
-    actions hand on is in `state.info["pose_action"]`. A new episode takes new targets from where its arm is: after
-    `done`, and where a wrapper has set `info["steps"]` back to zero.
+    actions hand on is in `state.info["pose_action"]`, with the arrays for penalties that `wrap_vector_env` names. A new
+    episode takes new targets from where its arm is: after `done`, and where `info["steps"]`, which wrappers count, has
+    fallen since the last step.
 
     Args:
       env: the environment; whatever is asked of this one besides is asked of it.
@@ -93,32 +94,31 @@ class PoseActionEnv:
     def reset(self, rng: jax.Array) -> Any:
         """The first state, with targets where its arm is."""
         state = self.env.reset(rng)
-        kept = {"state": self.act.reset(self._measured(state)), "done": jnp.zeros_like(state.done)}
+        # More than any count: the first step takes targets from where its arm is by then.
+        steps = jnp.full(jnp.shape(state.done), jnp.inf, jnp.float32)
+        kept = {"state": self.act.reset(self._measured(state)), "done": jnp.zeros_like(state.done), "steps": steps}
         return state.replace(info={**state.info, KEY: kept | self._facts(kept["state"])})
 
     def step(self, state: Any, action: Any) -> Any:
         """Move the targets by an action (*batch, act.size), and step with the joint targets."""
         kept, q = state.info[KEY], self._measured(state)
-        fresh = kept["done"] > 0
-        if "steps" in state.info:
-            fresh = fresh | (state.info["steps"] == 0)
+        # Not where it is zero: all substeps of a repeated action see one count, and some environments leave it there.
+        steps = jnp.asarray(state.info.get("steps", kept["steps"]), jnp.float32)
+        fresh = (kept["done"] > 0) | (steps < kept["steps"])
         before = with_fresh(fresh, self.act.reset(q), kept["state"])
         told, after, how = self.act(before, q, action)
         # What the environment looks at is as it would be without this one.
         inner = state.replace(info={name: x for name, x in state.info.items() if name != KEY})
         following = self.env.step(inner, self._command(told, how.passthrough))
-        facts = {"status": how.status, "limited": how.limited, "errors": how.position_error}
-        own = {"state": after, "done": following.done} | facts
+        own = {"state": after, "done": following.done, "steps": steps} | facts_of(how)
         return following.replace(info={**following.info, KEY: own})
 
     def _facts(self, state: ActionState) -> dict[str, Any]:
         """What steps say of actions, before the first."""
         none = jnp.zeros(state.q.shape[:-1], state.q.dtype)
-        return {
-            "status": none.astype(jnp.int32),
-            "limited": none.astype(bool),
-            "errors": {name: none for name, _ in self.act.frames},
-        }
+        errors = {name: none for name, _ in self.act.frames}
+        known = {"position_error": errors, "orientation_error": errors, "velocity": none, "passthrough": none}
+        return facts_of(ActionInfo(status=none.astype(jnp.int32), limited=none.astype(bool), **known))
 
 
 def _position(state: Any, nq: int) -> Any:

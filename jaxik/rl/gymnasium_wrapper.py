@@ -9,8 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper  # pyright: ignore[reportMissingImports]
 
 from jaxik.core.errors import JaxikError
-from jaxik.core.status import Status
-from jaxik.rl.pose_action import ActionInfo, ActionState, PoseAction, with_fresh
+from jaxik.rl.pose_action import ActionState, PoseAction, facts_of, with_fresh
 
 Measured = Callable[[VectorEnv], np.ndarray]
 Command = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -56,20 +55,13 @@ class PoseActionVectorEnv(VectorWrapper):
         if fresh.any():
             self._restart(fresh)
         self._done = done & (not self._resets_in_step)
-        return observation, reward, terminated, truncated, {**info, "pose_action": _facts(how)}
+        facts = {name: np.asarray(x) for name, x in facts_of(how).items()}
+        return observation, reward, terminated, truncated, {**info, "pose_action": facts}
 
     def _restart(self, fresh: np.ndarray) -> None:
         """Take new targets from where the arms of some environments are."""
         state = self._act.reset(jnp.asarray(self._measured(self.env)))
         self._state = state if self._state is None else with_fresh(jnp.asarray(fresh), state, self._state)
-
-
-def _facts(how: ActionInfo) -> dict[str, np.ndarray]:
-    """How actions went, as arrays (num_envs, ...)."""
-    errors = {"position_error": how.position_error, "orientation_error": how.orientation_error}
-    found = {f"{part}/{name}": np.asarray(x) for part, own in errors.items() for name, x in own.items()}
-    status = np.asarray(how.status)
-    return found | {"status": status, "limited": np.asarray(how.limited), "held": status == Status.NONFINITE}
 
 
 def _positions(act: PoseAction) -> Measured:

@@ -180,6 +180,13 @@ class PoseAction:
         return _acted(self, state, q, action)
 
 
+def facts_of(info: ActionInfo) -> dict[str, jax.Array]:
+    """How actions went, as arrays (*batch,) by name, as environments report it."""
+    errors = {"position_error": info.position_error, "orientation_error": info.orientation_error}
+    found = {f"{part}/{name}": x for part, own in errors.items() for name, x in own.items()}
+    return found | {"status": info.status, "limited": info.limited, "held": info.status == Status.NONFINITE}
+
+
 def with_fresh(fresh: jax.Array, new: ActionState, old: ActionState) -> ActionState:
     """The new state where `fresh` (*batch,), else the old one."""
     return jax.tree.map(
