@@ -25,6 +25,8 @@ VERBS = {
     "step": lambda target: jaxik.step(problem(target), start, 0.01),
     "track": lambda target: jaxik.track(problem(target), start, 0.01, along(target)).q,
     "vmap": lambda target: jax.vmap(lambda t: jaxik.solve(problem(t), robot.q_home).q)(target),
+    # A number of rows that devices do not divide; where these then are is XLA's choice.
+    "uneven": lambda target: jaxik.solve(problem(jaxlie.SE3(target.wxyz_xyz[:43])), start[:43]).q,
     "two axes": lambda target: jaxik.solve(problem(jaxlie.SE3(target.wxyz_xyz.reshape(8, 6, 7)))).q,
 }
 equality, kind, *names = sys.argv[1:]
@@ -38,7 +40,8 @@ for name in names:
         else:
             np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-6, atol=1e-9, err_msg=name)
         axis = 1 if name == "track" else 0
-        assert not b.size or b.sharding.spec[axis] == "x" and len(b.addressable_shards) == 8, (name, b.sharding)
+        if b.size and name != "uneven":
+            assert b.sharding.spec[axis] == "x" and len(b.addressable_shards) == 8, (name, b.sharding)
 print("equal")
 """
 
@@ -52,7 +55,7 @@ def test_what_is_spread_over_devices_stays_there(kind: str, names: list[str]) ->
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "names"), [
-    ("Auto", ["solve", "search", "step", "track", "vmap", "two axes"]),
+    ("Auto", ["solve", "search", "step", "track", "vmap", "uneven", "two axes"]),
     ("Explicit", ["solve", "search", "step"]),
 ])  # fmt: skip
 def test_it_has_the_bits_that_one_device_gives(kind: str, names: list[str]) -> None:
