@@ -33,6 +33,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.numerics.block_tridiagonal import solve_block_tridiagonal
 from jaxik.solvers.tracking.shortest_path import shortest_path
 from jaxik.solvers.tracking.smoothing import Horizon, _passed, _State
+from jaxik.solvers.tracking.whole_path import _status
 
 # A crane that turns by 400 degrees and has one joint more than a point needs.
 CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body pos="0 0 .3">
@@ -300,6 +301,15 @@ def test_a_path_may_stay_at_one_place() -> None:
             DT,
         )
         assert motion.q.shape == (steps or 5, 4)
+
+
+def test_constraints_are_judged_as_by_solve() -> None:
+    """Whatever their cost; a posture has no tolerance."""
+    q = jnp.zeros((2, 3, 4)).at[0, 0, 3].set(1e-6).at[0, 1, 3].set(1e-10)
+    tip = FrameTask(crane().frame("tip"), crane().frame_pose(q[0, 0], "tip"), orientation_cost=None)
+    held = Problem(crane(), {"tip": tip}, constraints={"held": PostureTask(jnp.zeros(4), 1e-3)})
+    status = _status(held, q, jnp.zeros((2, 3), bool))
+    assert status.tolist() == [[Status.STALLED, *[Status.CONVERGED] * 2], [Status.CONVERGED] * 3]
 
 
 def test_options_are_checked() -> None:

@@ -37,8 +37,8 @@ class Track(Outcome):
       status (T, *batch): of `Status`, int32. CONVERGED: the step is the best that limits allow, however far the targets
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
         limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
-        In `mode="whole"` CONVERGED: the path's tasks are within their tolerances; STALLED: they are not, as far as was
-        found; INFEASIBLE: `jumped`; NONFINITE: a target is not finite.
+        In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
+        not, as far as was found; INFEASIBLE: `jumped`; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
         `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit, as where it is `Elastic`.

@@ -72,7 +72,8 @@ def track(
     over the whole horizon, within joint limits exactly, and within `VelocityLimit`, `AccelerationLimit` and `JerkLimit`
     where a motion along the path can be found that keeps them: `peak_speed` and its like say so. Other tasks are
     preferences: their squared cost * residual is weighed against squared displacements of joints. Velocity tasks, gains
-    and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles. Other
+    and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles.
+    Constraints are judged as by `solve`, to 1e-9 (float64; 1e-5 in float32) whatever their cost and tolerance. Other
     limits, and what is `Elastic`, are refused. A joint that is to stay is held by `dof_mask`, not by a speed of 0.
     There are no derivatives. What it costs is linear in the number of waypoints.
 

@@ -34,8 +34,9 @@ from jaxik.problem.problem import (
     without_velocity_tasks,
 )
 from jaxik.results.track import Track
+from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
-from jaxik.solvers.nonlinear.hard_constraint import with_clearance
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, with_clearance
 from jaxik.solvers.tracking.candidates import candidates
 from jaxik.solvers.tracking.loop import described_at
 from jaxik.solvers.tracking.options import WholePathOptions
@@ -336,7 +337,10 @@ def _described(
 def _status(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
     """Of `Status` (2, T, *batch), at configurations with another axis behind."""
     tasks, path = _tasks_to_keep(problem)
-    problem = with_tasks(problem, {name: tasks[name] for name in path})
+    # Of constraints as of `solve`: by what is feasible, whatever their own tolerances.
+    tolerance = jnp.asarray(FEASIBLE[q.dtype == jnp.float64], q.dtype)
+    judged = tasks | {n: HardConstraint(tasks[n], tolerance) for n in constraints_of(problem, couplings=True)}
+    problem = with_tasks(problem, {name: judged[name] for name in path})
 
     def of_one(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
         robot, tasks = problem.robot, problem.tasks
