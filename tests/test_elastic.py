@@ -186,14 +186,16 @@ def test_the_higher_order_holds_and_one_rank_shares() -> None:
     robot, tip = arm(), arm().frame("tip")
     rest = {"rest": PostureTask(BENT, cost=0.1)}
     wall = PositionLimit(tip, [1.0, 0, 0], start()[0] + 0.001, gain=1.0)
-    aim = tip_at(start() + np.array([0.01, 0, 0]))
+    # In the axes of the wall: in those of the tip it is one row that yields, by another length.
+    aim = tip_at(start() + np.array([0.01, 0, 0]), axes="world")
     yielded = []
     for first, second in ((None, 1), (1, None)):
         limits = ConfigurationLimit(), Elastic(wall, order=second)
         taken = jaxik.step(Problem(robot, rest, limits, {"tip": Elastic(aim, order=first)}), BENT, 0.01)
         assert taken.status == Status.CONVERGED
         yielded.append((np.asarray(taken.yielded["tip"]["position"]), np.asarray(taken.yielded["position_limit"])))
-    assert np.linalg.norm(yielded[0][0]) == pytest.approx(0.009, rel=0.5) and np.all(yielded[0][1] == 0)
+    np.testing.assert_allclose(yielded[0][0], [0.009, 0, 0], atol=1e-9)
+    assert np.all(yielded[0][1] == 0)
     assert np.all(yielded[1][0] == 0) and yielded[1][1][0] == pytest.approx(0.009, abs=1e-9)
 
 
@@ -284,11 +286,12 @@ def test_derivatives_of_steps_are_central_differences() -> None:
 
 @functools.cache
 def loop() -> Any:
-    """A loop in which the target goes out of reach of the arm and comes back."""
+    """A loop of 5 s in which the target goes out of reach of the arm and comes back within 4 s."""
 
     @functools.partial(jax.jit, static_argnums=1)
     def run(dt: Any, steps: int, away: Any) -> jaxik.Track:
-        share = 0.5 * (1 - jnp.cos(2 * jnp.pi * (jnp.arange(steps) + 1) / steps))
+        phase = jnp.minimum((jnp.arange(steps) + 1) * dt / 4.0, 1)
+        share = 0.5 * (1 - jnp.cos(2 * jnp.pi * phase))
         places = start() + away * share[:, None] * start() / np.linalg.norm(start())
         rest = {"rest": PostureTask(BENT, cost=0.1, gain=5 * dt)}
         aim = Elastic(tip_at(start(), gain=5 * dt), singular_value=0.2)
@@ -300,19 +303,23 @@ def loop() -> Any:
 
 
 def test_a_target_out_of_reach_and_back_makes_the_arm_yield_and_recover_without_chatter() -> None:
-    jumps = []
-    for steps in (400, 4000):
-        track = loop()(4.0 / steps, steps, 0.35)
+    """Both ways: velocities change by less in shorter steps, or little where the demand changes its sign."""
+    out, both = [], []
+    for steps in (500, 5000):
+        track = loop()(5.0 / steps, steps, 0.35)
         assert np.all(np.asarray(track.status) != Status.INFEASIBLE)
         misses = np.linalg.norm(np.asarray(track.yielded["tip"]["position"]), axis=1)
-        assert misses.shape == (steps,) and misses[0] == 0 and misses[steps // 2] > 0
+        assert misses.shape == (steps,) and misses[0] == 0 and misses[2 * steps // 5] > 0
         away = np.linalg.norm(np.asarray(track.residuals["tip"]["position"]), axis=-1)
         # 1.384 m from the base, of which the arm reaches 1.2.
         np.testing.assert_allclose(np.max(away), np.linalg.norm(start()) + 0.35 - 1.2, atol=2e-4)
-        velocity = np.asarray(track.velocity)
-        out = velocity[: int(0.65 * steps)]
-        jumps.append(np.max(np.abs(np.diff(out, axis=0))))
-    assert jumps[0] < 0.15 and jumps[1] < 0.2 * jumps[0], jumps
+        # It lags on the way back; half a second and a second after the target's return:
+        assert away[int(0.9 * steps)] < 0.01 and away[-1] < 1e-3
+        jumps = np.max(np.abs(np.diff(np.asarray(track.velocity), axis=0)), axis=1)
+        out.append(np.max(jumps[: int(0.52 * steps)]))
+        both.append(np.max(jumps))
+    assert out[0] < 0.15 and out[1] < 0.2 * out[0], out
+    assert both[0] < 0.3 and both[1] < 0.1, both
 
 
 def test_a_loop_of_single_steps_is_the_track_and_files_keep_what_yields(tmp_path: Any) -> None:

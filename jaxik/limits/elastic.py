@@ -41,7 +41,8 @@ class Elastic:
     constraint is held in the directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
     below which the linear rows are wrong by as much as they demand (a curvature of 1 m or rad is assumed), and in the
     others as `(2 - s^2 / s0^2) s^2 / s0^2` of the demand: smoothly less, so that no displacement is more than 1.1
-    |gain residual| / s0. The rest yields, and is in `yielded`.
+    |gain residual| / s0. The rest yields, and is in `yielded`. A stretched arm so follows a target that returns late,
+    as it bends slowly at first.
 
     Of those that cannot be held together the ones of the lower `order` yield first: a rank multiplies the penalty by
     10. It yields only where that saves more than ten times as much of a rank below; those of one rank share, by their

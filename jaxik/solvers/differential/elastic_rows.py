@@ -15,7 +15,7 @@ from jaxik.problem.problem import Problem, constraints_of, elastic_limits_of, li
 from jaxik.tasks.base import Task
 from jaxik.tasks.weights import row_weights
 
-# A second derivative that is positive semidefinite is at most this many times its diagonal, of as many joints.
+# A semidefinite second derivative is at most this many times its diagonal in size, of as many joints.
 BENDING = 4.0
 
 
@@ -61,7 +61,8 @@ def beyond_reach(
     """What is not demanded of elastic constraints, in directions of singular values that are small.
 
     There the linear rows leave motions free that a penalty on the residual itself would not: its second derivative is
-    the penalty times that of the residual. Where it is positive, the diagonal of a multiple is added as damping.
+    the penalty times that of the residual. The size of its diagonal, times a constant, is added as damping: of either
+    sign, as motions that were free of a sudden, where the demand of a target that returns changes its sign, would jump.
 
     Args:
       rows: A (p, nv) and b (p,) of all constraints.
@@ -97,5 +98,5 @@ def beyond_reach(
         curved = constraints[name].second_derivative(problem.robot, kin, jax.tree.unflatten(structure, parts))
         # In the motions that the rows leave free; and those that they hardly hold.
         free = jnp.eye(kin.nv, dtype=right.dtype) - own.T @ inverse @ own
-        bending = bending + BENDING * jnp.maximum(jnp.sum(free * (curved @ free), axis=0), 0)
+        bending = bending + BENDING * jnp.abs(jnp.sum(free * (curved @ free), axis=0))
     return jnp.concatenate(found), jax.lax.stop_gradient(bending)
