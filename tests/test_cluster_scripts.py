@@ -26,7 +26,9 @@ def jaxik_on_path(folder: Path) -> dict[str, str]:
     command.write_text(f'#!/bin/bash\nexec {sys.executable} -m jaxik.cli "$@"\n')
     command.chmod(0o755)
     root = str(Path(jaxik.__file__).parents[1])
-    found = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": root, "XDG_CACHE_HOME": str(folder)}
+    # A cache of its own, and not where the command is, whose name a folder of the cache has.
+    own = {"PYTHONPATH": root, "XDG_CACHE_HOME": str(folder / "cache")}
+    found = os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"} | own
     return {name: value for name, value in found.items() if not name.startswith("SLURM")}
 
 
