@@ -293,7 +293,12 @@ def test_a_notebook_shows_the_page_and_colab_the_scene_alone(page: View, monkeyp
 
 def test_ctrl_c_ends_the_command_quietly_while_it_compiles() -> None:
     command = [sys.executable, "-m", "jaxik.cli", "view", "pendulum", "--port", "8200"]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A job in the background of a shell ignores Ctrl-C, and its children would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert running.stdout is not None
     said = running.stdout.readline() + running.stdout.readline()
     running.send_signal(signal.SIGINT)
