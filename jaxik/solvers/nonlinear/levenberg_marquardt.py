@@ -27,8 +27,6 @@ MAX_DAMPING = 1e6
 # Where more than this is left to do [rad or m], Newton's steps do it: near singularities undamped ones overshoot. After
 # a single polishing step 1.2 % of Panda targets are more than 1e-5 m or rad off, and so 0.1 %.
 ROUGH = 1e-4
-# Both passes of a step are written out up to so many coordinates. Of more, each is a third of the kernels of a step.
-WRITTEN_TWICE = 12
 
 
 class State(NamedTuple):
@@ -202,23 +200,9 @@ def solve_in_box(limits: Box, free: jax.Array, minimise: Any) -> tuple[jax.Array
         they are not, and pivot.
     """
     free = materialize_mask(free)
-
-    def turn(free: jax.Array, fixed: jax.Array | None) -> tuple[tuple[jax.Array, jax.Array], jax.Array, jax.Array]:
-        found, pivot = minimise(free, fixed)
-        found = found if fixed is None else found + fixed
-        inside = jnp.clip(found, limits.lower, limits.upper)
-        crossing = free & (inside != found)
-        return (free & ~crossing, jnp.where(crossing, inside, 0 if fixed is None else fixed)), inside, pivot
-
-    if free.size <= WRITTEN_TWICE:
-        second, _, pivot = turn(free, None)
-        return turn(*second)[1], pivot
-
-    def both(k: jax.Array, carry: tuple[Any, ...]) -> tuple[Any, ...]:
-        given, _, pivot = carry
-        given, inside, found = turn(*given)
-        return given, inside, jnp.where(k == 0, found, pivot)
-
-    none, zero = jnp.zeros_like(limits.lower), jnp.zeros((), limits.lower.dtype)
-    _, inside, pivot = jax.lax.fori_loop(0, 2, both, ((free, none), none, zero))
-    return inside, pivot
+    first, pivot = minimise(free, None)
+    inside = jnp.clip(first, limits.lower, limits.upper)
+    crossing = free & (inside != first)
+    fixed = jnp.where(crossing, inside, 0)
+    again, _ = minimise(free & ~crossing, fixed)
+    return jnp.clip(again + fixed, limits.lower, limits.upper), pivot
