@@ -256,3 +256,15 @@ def subtree(topology: Topology, root: int) -> tuple[int, ...]:
         if topology.body_parents[body] in inside:
             inside.add(body)
     return tuple(sorted(inside))
+
+
+def dofs_of_entries(topology: Topology) -> list[int]:
+    """A degree of freedom behind each entry of a configuration."""
+    dofs: list[int] = []
+    for joint in topology.joints:
+        start = joint.v_index
+        if joint.type is JointType.FREE:
+            dofs += [*range(start, start + 3), *[start + 3] * 4]
+        else:
+            dofs += [start] * (4 if joint.type is JointType.BALL else 1)
+    return dofs

@@ -11,7 +11,7 @@ import numpy as np
 from jaxik.core.pytree import leaf, pytree
 from jaxik.kinematics.reduced import movable
 from jaxik.kinematics.sampling import dimensions, spread
-from jaxik.kinematics.topology import JointType, Topology
+from jaxik.kinematics.topology import JointType, Topology, dofs_of_entries
 from jaxik.numerics.linalg import static_gather
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, project_start
@@ -112,19 +112,7 @@ def _moving(prepared: Formulation) -> jax.Array:
     moving = jnp.asarray([dof in prepared.moving.own for dof in range(robot.nv)], bool)
     if prepared.problem.dof_mask is not None:
         moving = moving & movable(robot.topology, prepared.problem.dof_mask)
-    return static_gather(moving, _dofs(robot.topology))
-
-
-def _dofs(topology: Topology) -> list[int]:
-    """A degree of freedom behind each entry of a configuration."""
-    dofs: list[int] = []
-    for joint in topology.joints:
-        start = joint.v_index
-        if joint.type is JointType.FREE:
-            dofs += [*range(start, start + 3), *[start + 3] * 4]
-        else:
-            dofs += [start] * (4 if joint.type is JointType.BALL else 1)
-    return dofs
+    return static_gather(moving, dofs_of_entries(robot.topology))
 
 
 def kronecker_offsets(keys: jax.Array, topology: Topology) -> jax.Array:

@@ -9,7 +9,7 @@ from jax import lax
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import Status
 from jaxik.kinematics.reduced import movable
-from jaxik.kinematics.topology import JointType, Topology
+from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import Problem
 from jaxik.solvers.nonlinear.formulation import formulation
@@ -102,16 +102,4 @@ def _chosen(problem: Problem) -> jax.Array:
     if problem.dof_mask is not None:
         held = jnp.vectorize(lambda mask: movable(problem.robot.topology, mask), signature="(v)->(v)")
         chosen = chosen & held(problem.dof_mask)
-    return static_gather(chosen, _dofs(problem.robot.topology), -1)
-
-
-def _dofs(topology: Topology) -> list[int]:
-    """A degree of freedom behind each entry of a configuration."""
-    dofs: list[int] = []
-    for joint in topology.joints:
-        start = joint.v_index
-        if joint.type is JointType.FREE:
-            dofs += [*range(start, start + 3), *[start + 3] * 4]
-        else:
-            dofs += [start] * (4 if joint.type is JointType.BALL else 1)
-    return dofs
+    return static_gather(chosen, dofs_of_entries(problem.robot.topology), -1)
