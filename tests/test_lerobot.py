@@ -1,6 +1,10 @@
 """Motions in the layout of LeRobot v3: episodes are where the metadata says, in files that are full as well."""
 
+import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,8 @@ from jaxik.cli import main
 from jaxik.datasets.lerobot import Writer, write_lerobot
 
 COUNT, STEPS = 70, 10
+# An interpreter with lerobot: its requirements are narrow, and it may have an environment of its own.
+READER = os.environ.get("LEROBOT_PYTHON") or (sys.executable if importlib.util.find_spec("lerobot") else None)
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +77,37 @@ def test_an_export_has_the_motions(motions: jaxik.Dataset, tmp_path: Path) -> No
         np.testing.assert_allclose(stats["action"][key], value, rtol=1e-5)
     tasks = pandas.read_parquet(folder / "meta/tasks.parquet")
     assert tasks.loc["follow tip"].task_index == 0 and tasks.iloc[0].name == "follow tip"
+
+
+@pytest.mark.skipif(READER is None, reason="lerobot is not installed; LEROBOT_PYTHON names an interpreter that has it")
+def test_lerobot_itself_reads_the_motions(motions: jaxik.Dataset, tmp_path: Path) -> None:
+    assert READER is not None
+    folder, frames = tmp_path / "episodes", tmp_path / "frames.npz"
+    write_lerobot(motions, folder, file_bytes=10_000)
+    assert len([*(folder / "data").glob("*/*.parquet")]) > 3
+    reader = [READER, str(Path(__file__).with_name("read_lerobot.py")), str(folder), str(frames)]
+    own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = own | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
+    done = subprocess.run(reader, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    rows = {name: x.astype(np.float32) for name, x in motions[0:COUNT].items()}
+    before = np.concatenate([rows["q0"][:, None], rows["q"][:, :-1]], axis=1)
+    targets = np.concatenate([rows[f"targets/tip/{part}"] for part in ("position", "quaternion")], axis=-1)
+    with np.load(frames) as found:
+        assert [int(found[name]) for name in ("num_frames", "num_episodes", "fps")] == [COUNT * STEPS, COUNT, 20]
+        wanted = {"observation.state": before, "action": rows["q"], "observation.environment_state": targets}
+        for name, values in wanted.items():
+            np.testing.assert_array_equal(found[name], values.reshape(COUNT * STEPS, -1))
+        np.testing.assert_array_equal(found["episode_index"], np.repeat(np.arange(COUNT), STEPS))
+        np.testing.assert_array_equal(found["next.success"][STEPS - 1 :: STEPS], rows["success"])
+        assert found["next.done"].sum() == COUNT and {*found["task"]} == {"follow tip"}
+        np.testing.assert_array_equal(found["last/action"], rows["q"][-1])
+        following = np.concatenate([rows["q"][0, 1:], rows["q"][0, -1:]])
+        np.testing.assert_array_equal(found["ahead/action"], np.stack([rows["q"][0], following], axis=1))
+        assert found["ahead/is_pad"].sum() == 1 and found["ahead/is_pad"][-1, 1]
+        by_index = rows["q"].reshape(COUNT * STEPS, -1)[found["shuffled/index"]]
+        np.testing.assert_array_equal(found["shuffled/action"], by_index)
+        np.testing.assert_allclose(found["stats/action/mean"], rows["q"].mean(axis=(0, 1)), rtol=1e-3)
 
 
 def test_episodes_of_any_length_are_where_the_metadata_says_when_files_are_full(tmp_path: Path) -> None:
