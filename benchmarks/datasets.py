@@ -74,7 +74,7 @@ def _kills(place: Path, count: int, kills: int) -> dict[str, Any]:
         process.send_signal(signal.SIGKILL)
         process.wait()
     killed = _made(place, "killed.zarr", count, *(["--resume"] if (place / "killed.zarr").exists() else []))
-    partial = [*(place / "killed.zarr").rglob("*.tmp"), *(place / "killed.zarr").rglob("*.partial")]
+    partial = [file for end in ("tmp", "partial", "__lock") for file in (place / "killed.zarr").rglob(f"*.{end}")]
     report = jaxik.open_dataset(place / "killed.zarr").verify(rows=10_000)
     return {
         "rows": killed["rows"],

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.status import Status
+from jaxik.datasets.arrays import read_rows
 from jaxik.datasets.grid import Grid
 from jaxik.datasets.store import Store
 
@@ -36,6 +37,7 @@ class Dataset:
     """A dataset on disk.
 
     `dataset["q"]` is a Zarr array, which reads what is sliced from it; `dataset[0:1000]` reads all arrays of rows.
+    Slices of rows, and blocks, are read by tensorstore where it is installed.
 
     Attributes:
       path: its folder.
@@ -62,7 +64,13 @@ class Dataset:
             if key not in self.names:
                 raise unknown_name("array", key, self.names)
             return self._store.group[key]
+        if isinstance(key, slice) and key.step in (None, 1):
+            first, last, _ = key.indices(len(self))
+            return {name: self._rows(name, first, max(first, last)) for name in self.names}
         return {name: np.asarray(self._store.group[name][key]) for name in self.names}
+
+    def _rows(self, name: str, first: int, last: int) -> np.ndarray:
+        return read_rows(self[name], self.path / name, first, last)
 
     @property
     def chunk(self) -> int:
@@ -139,9 +147,9 @@ class Dataset:
         rows = rows or self.chunk
         random = None if seed is None else np.random.default_rng(seed)
         starts = np.arange(0, len(self), GROUP * rows)
-        for start in starts if random is None else random.permutation(starts):
+        for start in map(int, starts if random is None else random.permutation(starts)):
             last = min(start + GROUP * rows, len(self))
-            read = {name: np.asarray(self[name][start:last]) for name in names or self.names}
+            read = {name: self._rows(name, start, last) for name in names or self.names}
             order = np.arange(last - start) if random is None else random.permutation(last - start)
             for first in range(0, last - start, rows):
                 yield {name: values[order[first : first + rows]] for name, values in read.items()}

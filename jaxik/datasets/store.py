@@ -28,6 +28,7 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError, LoadError
 from jaxik.core.status import Status
+from jaxik.datasets.arrays import LOCK, read_rows, write_rows
 from jaxik.datasets.plan import Plan, completed, defaults_of_options, differences
 from jaxik.datasets.rows import Column, solved
 
@@ -101,7 +102,7 @@ class Store:
         found = {}
         for name in self.names:
             try:
-                found[name] = np.asarray(self.group[name][first:last])
+                found[name] = read_rows(self.group[name], self.path / name, first, last)
             except Exception as error:  # zarr raises what its codecs and the file system raise
                 raise LoadError(f"shard {shard}: {name} cannot be read: {error}") from None
         return found
@@ -113,8 +114,9 @@ class Store:
             for name, values in arrays.items():
                 # Zarr reads what is there before it writes, and what is there may be damaged.
                 shutil.rmtree(self.path / name / "c" / str(shard), ignore_errors=True)
-                (self.path / name / "c" / str(shard)).unlink(missing_ok=True)
-                self.group[name][first:last] = values
+                for file in (str(shard), f"{shard}{LOCK}"):
+                    (self.path / name / "c" / file).unlink(missing_ok=True)
+                write_rows(self.group[name], self.path / name, first, last, values)
                 _flush_shard(self.path / name, shard)
             record = {
                 "shard": shard,
