@@ -344,19 +344,6 @@ def test_blocks_are_shuffled_and_whole(whole: jaxik.Dataset) -> None:
     np.testing.assert_array_equal(np.sort(shuffled, axis=0), np.sort(plain, axis=0))
 
 
-def test_grain_reads_shuffled_blocks_by_the_snippet_of_the_readme(whole: jaxik.Dataset) -> None:
-    grain = pytest.importorskip("grain")
-    text = (Path(__file__).parents[1] / "README.md").read_text()
-    [snippet] = [code for code in text.split("```py\n") if code.startswith("rows = jaxik.open_dataset")]
-    code = snippet.split("```")[0].replace("4096", "100").replace('"pairs.zarr"', repr(str(whole.path)))
-    assert len(code.split("\n\n")) == 4 and len([line for line in code.splitlines() if line]) <= 10
-    scope: dict[str, Any] = {"jaxik": jaxik, "grain": grain}
-    exec(code, scope)
-    blocks = [block["q"] for block in scope["loader"]]
-    assert len(blocks) == 10 and (np.concatenate(blocks) != whole["q"][:]).any()
-    np.testing.assert_array_equal(np.sort(np.concatenate(blocks), axis=0), np.sort(whole["q"][:], axis=0))
-
-
 def test_exports_have_the_rows(whole: jaxik.Dataset, tmp_path: Path) -> None:
     assert main(["dataset", "export", str(whole.path), str(tmp_path / "rows.npz")]) == 0
     with np.load(tmp_path / "rows.npz") as found:

@@ -134,7 +134,11 @@ class Dataset:
             raise JaxikError(f"{self.path}: {len(missing)} of {self._store.shards} shards are missing")
 
     def blocks(
-        self, rows: int | None = None, names: tuple[str, ...] | None = None, seed: int | None = None
+        self,
+        rows: int | None = None,
+        names: tuple[str, ...] | None = None,
+        seed: int | None = None,
+        part: tuple[int, int] = (1, 1),
     ) -> Iterator[dict[str, np.ndarray]]:
         """All rows in blocks, for training: with a seed groups of 16 blocks come shuffled, and rows within a group.
 
@@ -142,13 +146,21 @@ class Dataset:
           rows: of a block; None: as many as Zarr reads at once, 4,096, and 64 motions.
           names: of the arrays that are wanted; None: all.
           seed: of the order; None: as they lie.
+          part: (k, n): every n-th group only, the k-th of them first, k from 1 to n: what each of n processes reads.
+
+        Raises:
+          JaxikError: for a part that is none, unknown names, and where shards are missing.
         """
         self.check_complete()
+        own, parts = part
+        if not 1 <= own <= parts:
+            raise JaxikError(f"part is (k, n) with k from 1 to n, not {part}")
         rows = rows or self.chunk
-        random = None if seed is None else np.random.default_rng(seed)
         starts = np.arange(0, len(self), GROUP * rows)
-        for start in map(int, starts if random is None else random.permutation(starts)):
+        groups = starts if seed is None else np.random.default_rng(seed).permutation(starts)
+        for start in map(int, groups[own - 1 :: parts]):
             last = min(start + GROUP * rows, len(self))
+            random = None if seed is None else np.random.default_rng((seed, start))
             read = {name: self._rows(name, start, last) for name in names or self.names}
             order = np.arange(last - start) if random is None else random.permutation(last - start)
             for first in range(0, last - start, rows):
