@@ -4,6 +4,7 @@ A batch is differentiated element by element: the derivative of the function of 
 function itself is. JAX would differentiate the loop over lanes instead, and store the result of each of its operations.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from jax.interpreters import ad, batching, mlir
 from jaxik.batching.broadcast import fold
 from jaxik.batching.method import WIDTH, single_pass
 from jaxik.batching.run import lengthened, run_batch, run_elements, unfolded
+from jaxik.batching.sharding import explicit_sharding
 from jaxik.batching.trailing_vmap import without_repetitions
 
 # `function(at, linear)` of one element: flat leaves of the point, and of the arguments that it is linear in.
@@ -151,16 +153,19 @@ _linear = Primitive("linear_of_each")
 _linear.multiple_results = True
 
 
-def _evaluate(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[jax.Array]:
+def _evaluate(
+    *leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...], devices_known: bool = True
+) -> list[jax.Array]:
     def valid(invalid: jax.Array, *leaves: Any) -> list[jax.Array]:
         return [jnp.where(invalid, 0, x) for x in jaxpr_as_fun(jaxpr)(invalid, *leaves)]
 
-    return run_elements(single_pass(valid), leaves, mapped, jax.tree.structure(leaves), stay=False)
+    return run_elements(single_pass(valid), leaves, mapped, jax.tree.structure(leaves), devices_known=devices_known)
 
 
 def _shapes(*leaves: Any, jaxpr: ClosedJaxpr, count: int, mapped: tuple[bool, ...]) -> list[Any]:
     size = [x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m][:1]
-    return [ShapedArray((*size, *x.shape), x.dtype) for x in jaxpr.out_avals]
+    spread = explicit_sharding(leaves, mapped) if size else None
+    return [ShapedArray((*size, *x.shape), x.dtype, sharding=spread) for x in jaxpr.out_avals]
 
 
 def _elements(leaves: Sequence[Any], mapped: Sequence[bool]) -> list[jax.ShapeDtypeStruct]:
@@ -258,9 +263,17 @@ def _batch(leaves: Any, axes: Any, *, jaxpr: ClosedJaxpr, count: int, mapped: tu
     return results, [0] * len(results)
 
 
+def _lowered(ctx: mlir.LoweringRuleContext, *leaves: Any, **params: Any) -> Any:
+    # Outside of jit JAX lowers a derivative alone, for whatever devices: then it cannot be shared out.
+    context = ctx.module_context.axis_context
+    devices_known = getattr(context, "device_assignment", None) is not None
+    lowering = mlir.lower_fun(functools.partial(_evaluate, devices_known=devices_known), multiple_results=True)
+    return lowering(ctx, *leaves, **params)
+
+
 _linear.def_impl(lambda *leaves, **params: jax.jit(lambda *leaves: _evaluate(*leaves, **params))(*leaves))
 _linear.def_abstract_eval(_shapes)
 ad.primitive_jvps[_linear] = _jvp
 ad.primitive_transposes[_linear] = _transpose
 batching.primitive_batchers[_linear] = _batch
-mlir.register_lowering(_linear, mlir.lower_fun(_evaluate, multiple_results=True))
+mlir.register_lowering(_linear, _lowered)

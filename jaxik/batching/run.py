@@ -48,15 +48,14 @@ def unfolded(answers: Any, batch: Batch) -> Any:
 
 
 def run_elements(
-    method: Method, leaves: Sequence[Any], mapped: tuple[bool, ...], treedef: Any, *, stay: bool = True
+    method: Method, leaves: Sequence[Any], mapped: tuple[bool, ...], treedef: Any, *, devices_known: bool = True
 ) -> Any:
     """Run `method` over the leading axis of those leaves of its arguments that have one.
 
     Args:
-      stay: whether elements stay on the devices that have them. What JAX traces first when it lowers a primitive cannot
-        ask for that: the devices are not known then.
+      devices_known: see `on_shards`.
     """
-    folding = _folding(method, mapped, treedef, stay)
+    folding = _folding(method, mapped, treedef, devices_known)
     count = next((x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m), 1)
     cores = cores_for(count) if any(mapped) else 1
     return folding(*leaves) if cores == 1 else _shared_out(folding, leaves, mapped, cores)
@@ -74,14 +73,14 @@ def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], co
     return jax.tree.map(lambda x: x[:count], run(*leaves))
 
 
-def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, stay: bool) -> Any:
+def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, devices_known: bool) -> Any:
     """The method over leaves of which the mapped ones have one leading axis; under `vmap`, over a longer one."""
 
     @custom_vmap
     def run(*leaves: Any) -> Any:
         if any(mapped):
             run_stream = lambda *own: stream(method, list(own), mapped, treedef)  # noqa: E731
-            return on_shards(run_stream, leaves, mapped) if stay else run_stream(*leaves)
+            return on_shards(run_stream, leaves, mapped, devices_known)
         return iterate(method, *jax.tree.unflatten(treedef, leaves))
 
     @run.def_vmap
@@ -92,10 +91,10 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, stay: bool)
         size = next((x.shape[b] for x, m, b in zip(leaves, mapped, in_batched, strict=True) if m), None)
         now_mapped = tuple(m or b for m, b in zip(mapped, in_batched, strict=True))
         if size is None:
-            answers = _folding(method, now_mapped, treedef, stay)(*leaves)
+            answers = _folding(method, now_mapped, treedef, devices_known)(*leaves)
             return answers, jax.tree.map(lambda _: True, answers)
         folded = lengthened(leaves, mapped, in_batched, axis_size, size)
-        answers = _folding(method, now_mapped, treedef, stay)(*folded)
+        answers = _folding(method, now_mapped, treedef, devices_known)(*folded)
         answers = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), answers)
         return answers, jax.tree.map(lambda _: True, answers)
 

@@ -12,7 +12,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 ELEMENTS = "elements"
 
 
-def on_shards(function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool]) -> Any:
+def on_shards(
+    function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool], devices_known: bool = True
+) -> Any:
     """The answers of `function`, worked out by each device for the elements that it has.
 
     XLA knows no way to divide a loop over lanes that take elements from one queue: it would gather all elements on each
@@ -22,11 +24,14 @@ def on_shards(function: Callable[..., Any], leaves: Sequence[Any], mapped: Seque
     Args:
       function: leaves -> a pytree of arrays with a leading axis of N elements.
       leaves: mapped ones have that axis, too.
+      devices_known: False where JAX lowers for whatever devices: then only types can say how elements are spread.
     """
     if jax.device_count() == 1 or jax.sharding.get_abstract_mesh().manual_axes:
         return function(*leaves)
-    if (mesh := _explicit_mesh(leaves)) is not None:
-        return _on_explicit_shards(function, leaves, mapped, mesh)
+    if (spread := explicit_sharding([jax.typeof(x) for x in leaves], mapped)) is not None:
+        return _on_explicit_shards(function, leaves, mapped, spread)
+    if not devices_known:
+        return function(*leaves)
     x64, precision = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     whole, shapes = jax.make_jaxpr(function, return_shape=True)(*leaves)
     # What partitions takes no constants: they are arguments, which all devices have.
@@ -69,15 +74,19 @@ def _rule(operands: list[int], results: list[int], mapped: Sequence[bool]) -> Sd
     return SdyShardingRule(inputs, outputs, need_replication_factors=tuple(others))
 
 
-def _explicit_mesh(leaves: Sequence[Any]) -> Any:
-    """The mesh that is part of the types of arrays, where one is."""
-    meshes = [jax.typeof(x).sharding.mesh for x in leaves]
-    return next((mesh for mesh in meshes if not mesh.empty and mesh.explicit_axes), None)
+def explicit_sharding(types: Sequence[Any], mapped: Sequence[bool]) -> NamedSharding | None:
+    """How the axis of elements is spread, where the types of arrays, `jax.typeof`, say so."""
+    shardings = [x.sharding for x in types]
+    mesh = next((x.mesh for x in shardings if not x.mesh.empty and x.mesh.explicit_axes), None)
+    if mesh is None:
+        return None
+    specs = [x.spec for x, m in zip(shardings, mapped, strict=True) if m]
+    return NamedSharding(mesh, PartitionSpec(next((spec[0] for spec in specs if spec and spec[0] is not None), None)))
 
 
-def _on_explicit_shards(function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool], mesh: Any) -> Any:
-    specs = [jax.typeof(x).sharding.spec for x in leaves]
-    axes = next((spec[0] for spec, m in zip(specs, mapped, strict=True) if m and spec and spec[0] is not None), None)
-    wanted = tuple(PartitionSpec(axes) if m else PartitionSpec() for m in mapped)
-    moved = [jax.sharding.reshard(x, NamedSharding(mesh, spec)) for x, spec in zip(leaves, wanted, strict=True)]
-    return jax.shard_map(function, mesh=mesh, in_specs=wanted, out_specs=PartitionSpec(axes), check_vma=False)(*moved)
+def _on_explicit_shards(
+    function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool], spread: NamedSharding
+) -> Any:
+    wanted = tuple(spread.spec if m else PartitionSpec() for m in mapped)
+    moved = [jax.sharding.reshard(x, NamedSharding(spread.mesh, own)) for x, own in zip(leaves, wanted, strict=True)]
+    return jax.shard_map(function, mesh=spread.mesh, in_specs=wanted, out_specs=spread.spec, check_vma=False)(*moved)
