@@ -15,7 +15,7 @@ import pytest
 import jaxik
 from jaxik.cli import main
 from jaxik.cli.plans import read_plan
-from jaxik.cli.showing import first_motion
+from jaxik.cli.showing import read_rows
 from jaxik.cli.yaml_file import read_yaml
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
@@ -195,7 +195,7 @@ def test_verify_writes_into_the_card_how_many_motions_succeed(whole: jaxik.Datas
 
 
 def test_the_first_motion_is_played(whole: jaxik.Dataset) -> None:
-    played = first_motion(whole.path)
+    played = read_rows(whole.path, 5)[1].motion
     assert played is not None and played.dt == DT
     np.testing.assert_array_equal(played.q, np.concatenate([whole["q0"][:1], whole["q"][0]]))
 

@@ -371,3 +371,17 @@ def test_a_motion_is_played_and_rows_of_a_dataset_are_ghosts(tmp_path: Path) -> 
     assert page.stat().st_size > 3e5
     with pytest.raises(jaxik.JaxikError, match="plan.json"):
         _seen(str(tmp_path))
+    # A configuration of a dataset shows the same rows.
+    tip = "tip: {frame: tcp, target: {sample: 1}, orientation_cost: null}"
+    config = f"robot: pendulum\ndtype: float64\ntasks: {{{tip}}}\nsearch: true\ndataset: {{count: 400, shard: 200}}\n"
+    (tmp_path / "rows.yaml").write_text(config)
+    np.testing.assert_array_equal(_seen(str(tmp_path / "rows.yaml")).ghosts.q, rows.q)
+
+
+def test_a_configuration_of_motions_shows_the_first_of_them(tmp_path: Path) -> None:
+    tip = "tip: {frame: tcp, target: {sample: 1}, orientation_cost: null}"
+    track = "track: {dt: 0.05, duration: 0.5, path: {waypoints: 1}}"
+    (tmp_path / "motions.yaml").write_text(f"robot: pendulum\ntasks: {{{tip}}}\n{track}\ndataset: {{count: 8}}\n")
+    seen = _seen(str(tmp_path / "motions.yaml"))
+    assert seen.motion is not None and seen.motion.q.shape == (11, 1) and seen.motion.dt == 0.05
+    assert len(seen.ghosts.q) == 8

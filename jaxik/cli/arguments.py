@@ -13,7 +13,7 @@ DEFAULT_BATCH_SIZE = (
     8192  # elements a call: enough for full tiles on every core, and a second or two between two progress reports
 )
 
-SHOWN = "YAML file of solve or track, folder of generate, bundled name, or MJCF or URDF file"
+SHOWN = "YAML file of solve, track or generate, folder of the last, bundled name, or MJCF or URDF file"
 
 
 class _Parser(argparse.ArgumentParser):

@@ -8,11 +8,14 @@ import numpy as np
 
 from jaxik.cli.batches import solve_part
 from jaxik.cli.job import KEYS, Job, read_dtype, read_job
+from jaxik.cli.plans import KEYS as PLAN_KEYS
+from jaxik.cli.plans import read_plan
 from jaxik.cli.tracking import KEYS as TRACK_KEYS
 from jaxik.cli.tracking import TrackJob, follow, read_track_job
 from jaxik.cli.yaml_file import YamlFile, read_yaml
 from jaxik.core.errors import JaxikError
 from jaxik.datasets.dataset import Dataset
+from jaxik.datasets.rows import RowSolver
 from jaxik.pictures.drawing import evenly
 from jaxik.problem.problem import Problem
 from jaxik.results.solution import Solution
@@ -31,20 +34,28 @@ def is_configuration(source: str) -> bool:
 
 def is_motion(source: str) -> bool:
     """Whether a CONFIG is one of `jaxik track`."""
-    return is_configuration(source) and "track" in read_yaml(Path(source)).root
+    return is_configuration(source) and not is_dataset(source) and "track" in read_yaml(Path(source)).root
 
 
 def is_dataset(source: str) -> bool:
-    """Whether a folder of `jaxik generate` is meant."""
-    return Path(source).is_dir()
+    """Whether rows are meant: a folder of `jaxik generate`, or its CONFIG."""
+    return Path(source).is_dir() or (is_configuration(source) and "dataset" in read_yaml(Path(source)).root)
+
+
+class Played(NamedTuple):
+    """Configurations (T + 1, nq), from the first on, and the duration between two of them [s]."""
+
+    q: np.ndarray
+    dt: float
 
 
 class Rows(NamedTuple):
-    """Rows of a dataset: name or path of the model, configurations (n, nq) and their statuses (n,)."""
+    """Rows of a dataset: name or path of the model, configurations (n, nq), statuses (n,), the first motion."""
 
     model: str
     q: np.ndarray
     status: np.ndarray
+    motion: Played | None
 
 
 def load_drawn(source: str) -> Robot:
@@ -73,27 +84,39 @@ def follow_paths(path: Path) -> tuple[YamlFile, TrackJob, Track]:
 
 
 def read_rows(path: Path, most: int) -> tuple[Robot, Rows]:
-    """The robot of a dataset, and at most so many of its rows, evenly taken, of each the best solution."""
+    """The robot of a dataset, and at most so many of its rows, evenly taken, of each the best solution.
+
+    Args:
+      path: of its folder, or of its configuration, whose rows are solved now.
+    """
+    model, rows, dt = _stored(path, most) if path.is_dir() else _generated(path, most)
+    robot = load_drawn(model)
+    q, status = (rows[name].reshape(len(rows[name]), -1) for name in ("q", "status"))
+    played = None if dt is None else Played(np.concatenate([rows["q0"][:1], rows["q"][0]]), dt)
+    return robot, Rows(model, q[:, : robot.nq], status[:, 0], played)
+
+
+def _stored(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | None]:
+    """Model, rows and duration of a step, of a dataset on disk."""
     dataset = Dataset(path)
     if dataset.plan["model"] is None or dataset.plan["randomize"]:
         raise JaxikError(f"{path}: its robots are random, or of no model that a file has: there is nothing to draw")
     dataset.check_complete()
-    robot = load_drawn(dataset.plan["model"])
+    motion = dataset.plan.get("trajectories")
     chosen = evenly(len(dataset), most)
-    q, status = (dataset[name].oindex[chosen].reshape(len(chosen), -1) for name in ("q", "status"))
-    return robot, Rows(dataset.plan["model"], q[:, : robot.nq], status[:, 0])
+    names = ("q", "status", *(("q0",) if motion else ()))
+    rows = {name: dataset[name].oindex[chosen] for name in names}
+    return dataset.plan["model"], rows, motion["dt"] if motion else None
 
 
-class Played(NamedTuple):
-    """Configurations (T + 1, nq), from the first on, and the duration between two of them [s]."""
-
-    q: np.ndarray
-    dt: float
-
-
-def first_motion(path: Path) -> Played | None:
-    """The first motion of a dataset of motions; None of other rows."""
-    dataset = Dataset(path)
-    if not (motion := dataset.plan.get("trajectories")):
-        return None
-    return Played(np.concatenate([dataset["q0"][:1], dataset["q"][0]]), motion["dt"])
+def _generated(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | None]:
+    """The same of a configuration."""
+    file = read_yaml(path)
+    file.root.allow(*PLAN_KEYS)
+    with jax.enable_x64(read_dtype(file.root, None) == "float64"):
+        plan = read_plan(file, count=None, seed=None)
+        if plan.model is None:
+            raise JaxikError(f"{path}: its robot is of no model that a file has: there is nothing to draw")
+        chosen = evenly(plan.rows, most)
+        rows = RowSolver(plan, len(chosen)).rows_at(chosen)
+    return plan.model, rows, None if plan.trajectories is None else plan.trajectories.dt

@@ -14,7 +14,6 @@ from jaxik.cli.output import check_new
 from jaxik.cli.pose_file import Saver, save_into, save_new
 from jaxik.cli.showing import (
     Played,
-    first_motion,
     follow_paths,
     is_configuration,
     is_dataset,
@@ -105,4 +104,4 @@ def _dataset(source: str) -> Seen:
     robot, rows = read_rows(Path(source), MOST_ROWS)
     best, _ = solution_options(rows)
     problem = problem_of(robot, best)
-    return Seen(problem, best, rows, save_new(rows.model, problem), first_motion(Path(source)))
+    return Seen(problem, best, rows, save_new(rows.model, problem), rows.motion)

@@ -95,7 +95,12 @@ class RowSolver:
         self, first: int, last: int, advance: Callable[[int, int], Any] = lambda rows, converged: None
     ) -> dict[str, np.ndarray]:
         """Rows from `first` to before `last`; `advance` is told of rows, and of converged ones, as they are solved."""
-        index = np.arange(first, last, dtype=np.int64)
+        return self.rows_at(np.arange(first, last, dtype=np.int64), advance)
+
+    def rows_at(
+        self, index: np.ndarray, advance: Callable[[int, int], Any] = lambda rows, converged: None
+    ) -> dict[str, np.ndarray]:
+        """Rows of these numbers (n,); `advance` as in `rows`."""
         found = self._tiles(index, 0, advance)
         if self.plan.keep == "converged":
             for attempt in range(1, ATTEMPTS):
