@@ -1,4 +1,7 @@
-"""A dataset on a Ray cluster of two nodes of which one is killed: `python ray_run.py FOLDER` prints what came of it."""
+"""A dataset on a Ray cluster of two nodes of which one is killed.
+
+`python ray_run.py FOLDER pairs|trajectories` prints what came of it.
+"""
 
 import json
 import sys
@@ -15,11 +18,12 @@ import jaxik
 COUNT, SHARD, FIRST = 3000, 64, 5
 
 
-def main(place: Path) -> None:
+def main(place: Path, kind: str) -> None:
     jax.config.update("jax_enable_x64", True)
     robot = jaxik.load_robot("double_pendulum")
     task = jaxik.FrameTask.from_configuration(robot, robot.q_home, "tcp", orientation_cost=None)
-    plan = jaxik.Plan(jaxik.Problem(robot, {"tip": task}), COUNT, shard=SHARD)
+    motion = None if kind == "pairs" else jaxik.Trajectories(20, 0.05, waypoints=2)
+    plan = jaxik.Plan(jaxik.Problem(robot, {"tip": task}), COUNT, shard=SHARD, trajectories=motion)
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
     node = cluster.add_node(num_cpus=1)
     cluster.wait_for_nodes()
@@ -45,4 +49,4 @@ def main(place: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2])

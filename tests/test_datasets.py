@@ -218,10 +218,13 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     assert not list((tmp_path / "out.zarr").rglob("*.tmp"))
 
 
-def test_a_ray_cluster_that_loses_a_node_makes_the_same_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["pairs", pytest.param("trajectories", marks=pytest.mark.exhaustive)])
+def test_a_ray_cluster_that_loses_a_node_makes_the_same_bytes(kind: str, tmp_path: Path) -> None:
     """Nearly all of its time is the start of Ray, and how long that waits for a node that does not answer."""
     script = Path(__file__).parent / "ray_run.py"
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path), kind], capture_output=True, text=True, check=True
+    )
     [facts] = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"rows"')]
     assert facts["complete"] and facts["equal"] and facts["rows"] == 3000 and facts["dtype"] == "float64"
     assert 5 <= facts["killed_after"] < 47
