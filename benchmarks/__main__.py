@@ -23,6 +23,7 @@ BENCHMARKS = (
     "solve",
     "steps",
     "rules",
+    "independent_chains",
     "gradients",
     "step",
     "humanoid",

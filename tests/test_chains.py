@@ -12,7 +12,7 @@ import numpy as np
 import jaxik
 from jaxik.results.chains import Chain
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.chains import chains_of
+from jaxik.solvers.nonlinear.chains import Ends, chain_status, connected, slots_of
 from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
 
@@ -60,12 +60,21 @@ def test_a_bad_chain_is_named_and_spoils_no_other() -> None:
     assert np.all(np.abs(np.asarray(found.residuals["model"])[1]) < 1e-9)  # an unreachable goal bends no closure
 
 
+def test_a_chain_takes_the_same_steps_whatever_becomes_of_another() -> None:
+    found = solved()
+    left = np.asarray(found.chains.iterations)[:, 0]
+    assert 0 < left[0] < found.iterations[1]
+    np.testing.assert_array_equal(left, left[0])
+    np.testing.assert_allclose(found.q[:, :3], np.broadcast_to(found.q[0, :3], (3, 3)), rtol=0, atol=1e-14)
+
+
 def test_chains_are_saved_with_their_solution(tmp_path: Path) -> None:
     jaxik.save(tmp_path / "found.npz", solved())
     loaded = jaxik.load(tmp_path / "found.npz")
     assert isinstance(loaded, jaxik.Solution)
     np.testing.assert_array_equal(loaded.chains.status, solved().chains.status)
-    assert loaded.chains[2:] == solved().chains[2:]
+    np.testing.assert_array_equal(loaded.chains.iterations, solved().chains.iterations)
+    assert loaded.chains[4:] == solved().chains[4:]
 
 
 def reached(robot: Robot, frame: str) -> jaxik.FrameTask:
@@ -76,7 +85,7 @@ def named(robot: Robot, tasks: dict[str, jaxik.Task], **options: jax.Array) -> l
     """Goals of each chain."""
     problem = with_hard_constraints(jaxik.Problem(robot, tasks, **options), 1e-9)
     found: list[Chain] = []
-    jax.eval_shape(lambda: found.extend(chains_of(formulation(problem))))  # nothing is evaluated
+    jax.eval_shape(lambda: found.extend(slots_of(formulation(problem)).chains))  # nothing is evaluated
     return [chain.goals for chain in found]
 
 
@@ -100,3 +109,43 @@ def test_chains_come_by_their_first_joint_and_closures_join_them() -> None:
     joined = robot.with_closure("rod", "left_tip", "right_tip", "spherical")
     assert named(joined, tasks) == [("a", "b")]
     assert named(robot, {"rest": jaxik.PostureTask(robot.q_home, tolerance=1e-3)}) == [("rest",), ("rest",)]
+
+
+def test_chains_follow_which_closures_are_on() -> None:
+    """A rod between the arms, on and off, and a goal of the right arm that is missed."""
+    robot = pair().with_closure("rod", "left_tip", "right_tip", "spherical")
+    tasks = {side: reached(robot, f"{side}_tip") for side in ("left", "right")}
+    residuals = {name: {"position": jnp.full(3, off)} for name, off in (("left", 0.0), ("right", 1.0))}
+
+    def told(rod: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        switched = robot.with_active({"rod": rod})
+        prepared = formulation(with_hard_constraints(jaxik.Problem(switched, tasks), 1e-9))
+        slots = slots_of(prepared)
+        assert [chain.goals for chain in slots.chains] == [("left",), ("right",)]
+        assert all("rod" in chain.closures for chain in slots.chains)
+        ends = Ends(jnp.array([False, True]), jnp.array([3, 4]))
+        return chain_status(prepared, slots, {**residuals, "model": jnp.zeros(5)}, ends)
+
+    status, label = jax.vmap(told)(jnp.array([False, True]))
+    converged, stalled, timeout = jaxik.Status.CONVERGED, jaxik.Status.STALLED, jaxik.Status.TIMEOUT
+    np.testing.assert_array_equal(label, [[0, 1], [0, 0]])
+    np.testing.assert_array_equal(status, [[converged, stalled], [timeout, timeout]])
+
+
+def test_joints_that_switched_closures_alone_read_are_chains_by_which_of_them_do() -> None:
+    hexapod = jaxik.load_robot("hexapod")
+    feet = [f"foot{i}" for i in range(3)]
+    prepared = formulation(
+        with_hard_constraints(
+            jaxik.Problem(
+                hexapod.pinned(hexapod.q_home, feet, jnp.array([True, False, True])),
+                {"body": jaxik.FrameTask(hexapod.frame("center"), hexapod.frame_pose(hexapod.q_home, "center"))},
+            ),
+            1e-9,
+        )
+    )
+    slots = slots_of(prepared)
+    assert len(slots.chains) == 4 and slots.chains[0].goals == ("body",)
+    assert [chain.closures for chain in slots.chains] == [tuple(feet), *((foot,) for foot in feet)]
+    one = np.asarray(connected(prepared, slots))
+    np.testing.assert_array_equal(one.argmax(axis=1), [0, 0, 2, 0])

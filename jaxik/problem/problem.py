@@ -245,6 +245,13 @@ def with_tasks(problem: Problem, tasks: dict[str, Any]) -> Problem:
     return changed
 
 
+def with_dof_mask(problem: Problem, dof_mask: Any) -> Problem:
+    """The problem with another mask (nv,), which is not checked again."""
+    changed = copy.copy(problem)
+    set_fields(changed, dof_mask=dof_mask)
+    return changed
+
+
 def without_velocity_tasks(problem: Problem) -> Problem:
     """The problem of its configuration tasks alone."""
     kept = {name: task for name, task in problem.tasks.items() if not isinstance(task, VelocityTask)}

@@ -25,24 +25,33 @@ class Chain(NamedTuple):
 class Chains(NamedTuple):
     """Chains of which none shares a moving joint with another, by their first joint.
 
-    They are those of everything that may hold: a closure that is switched off joins what it would. What limits on
-    frames and distances, and step rules that diverge, have to say is in the status of the solution alone.
+    Closures that may be switched join nothing in this list; those of one `label` are one chain, with one status and
+    residual. Where nothing of a chain is on, it is CONVERGED. What limits on frames and distances, and step rules that
+    diverge, have to say is in the status of the solution alone.
 
     Attributes:
       status (*batch, n): of `Status`, int32. An unreachable goal, or a closure that cannot close, is that of its chain.
       residual (*batch, n): Euclidean norm over all rows of its goals and closures [m and rad together].
-      goals, joints, closures: for each chain, their names. A posture is a goal of every chain that has joints of it.
+      iterations (*batch, n): steps taken, int32. `solve` works on each chain by itself, on those that a switched
+        closure may join together; a search, and step rules without an acceptance test, on all together.
+      label (*batch, n): the place of the first chain that is one with it, by the closures that are on; int32.
+      goals, joints, closures: for each chain, their names. A posture is a goal of every chain that has joints of it, a
+        closure that may be switched is one of every chain that it may join.
     """
 
     status: jax.Array
     residual: jax.Array
+    iterations: jax.Array
+    label: jax.Array
     goals: tuple[tuple[str, ...], ...]
     joints: tuple[tuple[str, ...], ...]
     closures: tuple[tuple[str, ...], ...]
 
 
-def chains(parts: tuple[Chain, ...], status: jax.Array, residuals: dict[str, Any]) -> Chains:
-    """The chains of a solution, from their statuses (*batch, n) and the residuals of its tasks."""
+def chains(
+    parts: tuple[Chain, ...], status: jax.Array, iterations: Any, label: jax.Array | None, residuals: dict[str, Any]
+) -> Chains:
+    """The chains of a solution, from their fields (*batch, n) and the residuals of its tasks."""
     batch = status.shape[:-1]
 
     def square(part: Part) -> jax.Array:
@@ -50,10 +59,15 @@ def chains(parts: tuple[Chain, ...], status: jax.Array, residuals: dict[str, Any
         rows = leaves if part.rows is None else [leaves[0][..., slice(*part.rows)]]
         return sum((jnp.sum(x * x, axis=tuple(range(len(batch), x.ndim))) for x in rows), jnp.zeros(batch))
 
-    norms = [jnp.sqrt(sum(map(square, chain.parts), jnp.zeros(batch))) for chain in parts]
-    total = jnp.stack(norms, axis=-1) if norms else jnp.zeros((*batch, 0))
+    squares = [sum(map(square, chain.parts), jnp.zeros(batch)) for chain in parts]
+    total = jnp.stack(squares, axis=-1) if squares else jnp.zeros((*batch, 0))
+    if label is None:
+        label = jnp.broadcast_to(jnp.arange(total.shape[-1], dtype=jnp.int32), total.shape)
+    else:
+        one = label[..., :, None] == label[..., None, :]
+        total = jnp.sum(jnp.where(one, total[..., None, :], 0), axis=-1)
     names = ([getattr(chain, field) for chain in parts] for field in ("goals", "joints", "closures"))
-    return Chains(status, total, *map(tuple, names))
+    return Chains(status, jnp.sqrt(total), iterations, label, *map(tuple, names))
 
 
 def chains_of(stored: Any) -> tuple[Chain, ...]:

@@ -14,7 +14,8 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `derivative_status` | (*batch,) | `jaxik.DerivativeStatus`: what that is worth, -1 where nothing was differentiated |
 | `clearance`, `nearest` | (*batch,) | with a `CollisionLimit`: the least distance [m], and which pair has it |
 | `chains` | () | JSON: goals, joints, closures and parts of the residuals of each chain that shares no joint |
-| `chain_status` | (*batch, n) | of several chains: the status of each |
+| `chain_status`, `chain_iterations` | (*batch, n) | of several chains: the status of each, and its steps |
+| `chain_label` | (*batch, n) | of several chains whose closures are switched: which of them are one |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
@@ -215,7 +216,7 @@ def _solution_of(found: Archive) -> Solution:
     batch = q.shape[:-1]
     there = [name for name in _ARRAYS if name not in _OPTIONAL or name in found.arrays]
     chains = chains_of(found.json(_CHAINS)) if _CHAINS in found.arrays else ()
-    axes = {"chain_status": (*batch, len(chains))}
+    axes = {name: (*batch, len(chains)) for name in there if name.startswith("chain_")}
     arrays = {name: q if name == "q" else found.numbers(name, axes.get(name, batch)) for name in there}
     residuals = {
         name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")

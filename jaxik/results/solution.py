@@ -35,7 +35,8 @@ class Solution(Outcome):
       clearance (*batch,): the least distance [m] of the pairs of a `CollisionLimit` at q, and nearest (*batch,) which
         pair that is, in the order of `limit.table(robot).names`; None without one. Neither has a derivative:
         differentiate `robot.clearance(solution.q, world)`.
-      chain_status (*batch, n): of `Status`, int32, of each of several `chains`; None where there is one.
+      chain_status, chain_iterations, chain_label (*batch, n): of each of several `chains`, int32, as these have them;
+        None where there is one, the last also where no closure is switched.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
       chain_parts: what hangs together, as `chains` has it; static.
@@ -53,6 +54,8 @@ class Solution(Outcome):
     clearance: jax.Array | None = leaf(0, default=None)
     nearest: jax.Array | None = leaf(0, default=None)
     chain_status: jax.Array | None = leaf(1, default=None)
+    chain_iterations: jax.Array | None = leaf(1, default=None)
+    chain_label: jax.Array | None = leaf(1, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
     chain_parts: tuple[Chain, ...] = static(default=(), kw_only=True)
@@ -61,11 +64,15 @@ class Solution(Outcome):
     def chains(self) -> Chains:
         """Goals, joints and closures that hang together, and how each chain ended: `chains.status` (*batch, n).
 
-        Tasks and closures are of one chain if they depend on a common joint, directly or through others; what is
-        switched off counts.
+        Tasks and closures are of one chain if they depend on a common joint, directly or through others. Of a robot
+        whose closures are switched (`with_active`) the chains are those with all of them off, and `chains.label` says
+        which of them are one chain by those that are on.
         """
-        status = jnp.asarray(self.status)[..., None] if self.chain_status is None else self.chain_status
-        return chains(self.chain_parts, status, self.residuals)
+        if self.chain_status is None:
+            status, iterations = (jnp.asarray(x)[..., None] for x in (self.status, self.iterations))
+        else:
+            status, iterations = self.chain_status, self.chain_iterations
+        return chains(self.chain_parts, status, iterations, self.chain_label, self.residuals)
 
     def __repr__(self) -> str:
         """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""

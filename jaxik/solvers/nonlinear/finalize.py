@@ -13,10 +13,10 @@ from jaxik.limits.combine import looking_at_distances, merged_distances
 from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
-from jaxik.solvers.nonlinear.chains import chain_status, chains_of
+from jaxik.solvers.nonlinear.chains import Ends, Slots, chain_status, slots_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
 from jaxik.solvers.nonlinear.hard_constraint import clearances
-from jaxik.solvers.nonlinear.phases import Context, Result
+from jaxik.solvers.nonlinear.phases import Context, Result, split_of
 from jaxik.solvers.options import step_tolerance
 
 # How far constraints may be off [m or rad], in float32 and float64.
@@ -71,10 +71,12 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     nearest = _nearest(problem, result.q[: problem.robot.nq])
     if nearest:
         status = jnp.where(jnp.isnan(nearest["clearance"]), Status.NONFINITE, status)
-    chains = chains_of(prepared)
-    of_chains = chain_status(prepared, chains, residuals, result.stationary) if len(chains) > 1 else None
-    if of_chains is not None:
-        of_chains = jnp.where(status == Status.NONFINITE, status.astype(jnp.int32), of_chains)
+    slots, of_chains = slots_of(prepared), {}
+    if len(slots.chains) > 1:
+        ends = _ends(context, result, slots)
+        statuses, label = chain_status(prepared, slots, residuals, ends)
+        statuses = jnp.where(status == Status.NONFINITE, status.astype(jnp.int32), statuses)
+        of_chains = {"chain_status": statuses, "chain_iterations": ends.iterations, "chain_label": label}
     residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
     q = result.q[: problem.robot.nq]
     # A joint limit that is NaN is nowhere to move a start to.
@@ -90,12 +92,22 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         **nearest,
-        chain_status=of_chains,
-        chain_parts=chains,
+        **of_chains,
+        chain_parts=slots.chains,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
     return Found(solution, first_cost, cost)
+
+
+def _ends(context: Context, result: Result, slots: Slots) -> Ends:
+    """How the steps of each chain ended: those that were taken together, together."""
+    count, split, chains = len(slots.chains), split_of(context), result.chains
+    if split is None or chains is None:
+        steps = result.iterations + result.spent.steps
+        return Ends(jnp.broadcast_to(result.stationary, (count,)), jnp.broadcast_to(steps, (count,)))
+    of = [next((i for i, group in enumerate(split.groups) if group & own), 0) for own in slots.groups]
+    return Ends(jnp.stack([chains.stationary[i] for i in of]), jnp.stack([chains.iterations[i] for i in of]))
 
 
 def _nearest(problem: Problem, q: jax.Array) -> dict[str, jax.Array]:

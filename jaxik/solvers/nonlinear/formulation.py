@@ -31,6 +31,7 @@ class Formulation:
       robot: with the problem's limits, those of leaders tightened so that their followers keep theirs.
       constants: of the kinematics that the tasks read.
       moving: the reduced coordinates: degrees of freedom that the tasks depend on; static.
+      reads: of each task the degrees of freedom that it reads itself; static.
 
     The slacks come after the robot's own coordinates; tasks do not see them.
     """
@@ -39,6 +40,7 @@ class Formulation:
     robot: Robot = leaf()
     constants: Segments = leaf()
     moving: Coordinates = static()
+    reads: tuple[frozenset[int], ...] = static()
 
     @property
     def slack(self) -> tuple[str, ...]:
@@ -77,22 +79,24 @@ def formulation(problem: Problem) -> Formulation:
     constants = constants_of(robot, problem.tasks.values())
     slack = one_sided(problem)
     limits = with_slack(effective_joint_limits(problem), len(slack))
-    used = _used(problem, constants) | set(range(robot.nv, limits.nv))
+    reads = _reads(problem, constants)
+    # And those that move the frames and subtrees of tasks.
+    used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}.union(*reads)
+    used |= set(range(robot.nv, limits.nv))
     moving = coordinates(limits.topology, used, hold_couplings=problem.constraints is None)
-    return Formulation(problem, tighten_leader_limits(limits, moving), constants, moving)
+    return Formulation(problem, tighten_leader_limits(limits, moving), constants, moving, reads)
 
 
-def _used(problem: Problem, constants: Segments) -> set[int]:
-    """Degrees of freedom that a task depends on: those that it reads, and those that move its frames and subtrees."""
-    robot = problem.robot
-    used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
+def _reads(problem: Problem, constants: Segments) -> tuple[frozenset[int], ...]:
+    """The degrees of freedom that each task reads itself."""
+    robot, reads = problem.robot, list[frozenset[int]]()
 
     def look() -> None:
         kin = forward(constants, robot.q_home)
-        used.update(*(dofs_read(task, robot, kin) for task in problem.tasks.values()))
+        reads.extend(frozenset(dofs_read(task, robot, kin)) for task in problem.tasks.values())
 
     jax.eval_shape(look)
-    return used
+    return tuple(reads)
 
 
 def retract(prepared: Formulation, q: jax.Array, limits: Box, displacement: jax.Array) -> jax.Array:

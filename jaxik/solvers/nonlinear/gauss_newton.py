@@ -20,7 +20,7 @@ from jaxik.solvers.nonlinear.levenberg_marquardt import (
     advance,
     solve_in_box,
 )
-from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, not_held, step_scale
+from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, not_held
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # The first damping is at most this times |residual|^2 over the largest diagonal entry of the scaled J'J: less, nearer.
@@ -39,9 +39,8 @@ def _empty(prepared: Formulation, q: jax.Array, level: Level) -> Rows:
     return Rows(jnp.zeros(count, q.dtype), jnp.zeros((count, len(prepared.moving.own)), q.dtype))
 
 
-def _propose(prepared: Formulation, state: State, limits: Box, options: SolveOptions) -> Step:
+def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box, options: SolveOptions) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box."""
-    scale = step_scale(prepared)
     residual, jacobian = state.model.residual, state.model.jacobian
     unit = largest(jnp.sum(jacobian * jacobian, axis=0) * (scale * scale))
     square = jnp.sum(residual * residual)
@@ -84,7 +83,13 @@ def boxed_rows(prepared: Formulation, kin: Kinematics, found: Rows, level: Level
 
 
 def _conclude(
-    prepared: Formulation, state: State, limits: Box, proposed: Step, trial: Trial, options: SolveOptions, level: Level
+    prepared: Formulation,
+    state: State,
+    scale: jax.Array,
+    limits: Box,
+    proposed: Step,
+    trial: Trial,
+    options: SolveOptions,
 ) -> State:
     """The next state; it has ended when the tasks are met and polished, and crawls where nothing helps much."""
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
@@ -93,7 +98,7 @@ def _conclude(
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
     shrink = jnp.clip(trial.cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
     damping = proposed.damping * jnp.where(good, shrink, jnp.where(fair, 1.0, GROW))
-    moved = advance(prepared, state, options, accepted, trial, proposed, damping, level)
+    moved = advance(state, options, accepted, trial, proposed, damping)
     moved = _polished(state, moved, options)
     slow = ~(proposed.predicted > CRAWL * state.cost) | (moved.iterations >= moved.before + PATIENCE)
     # Where a residual without tolerance reaches zero, only the size of the steps tells.

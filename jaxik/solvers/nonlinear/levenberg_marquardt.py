@@ -16,7 +16,7 @@ from jaxik.numerics.fusion import materialize_mask
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.formulation import Formulation, Rows, errors, evaluate, has_tolerances, met, retract, rows
-from jaxik.solvers.nonlinear.scaling import least_damping, limits_at
+from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions
 
 # The damping shrinks by these, at most and at least, where the model holds, and grows where it does not.
@@ -60,13 +60,17 @@ class State(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A configuration (nq,) that was evaluated: model, cost, what tasks report, whether it meets every tolerance."""
+    """A configuration (nq,) that was evaluated: model, cost, what tasks report.
+
+    `met` (): every task has a tolerance, and meets it; `limits`: the box there.
+    """
 
     q: jax.Array
     model: Any
     cost: jax.Array
     errors: Any
     met: jax.Array
+    limits: Box
 
 
 class Step(NamedTuple):
@@ -90,15 +94,17 @@ class Rule(NamedTuple):
 
     Attributes:
       empty: formulation, configuration, level -> a model of zeros.
-      propose: formulation, state, limits at its configuration, options -> the next step.
+      propose: formulation, state, units of step (n,), limits at its configuration, options -> the next step.
       expand: formulation, evaluated kinematics, rows of the level there, level -> model.
-      conclude: formulation, state, limits, step, trial, options, level -> the next state.
+      conclude: formulation, state, units of step (n,), limits, step, trial, options -> the next state.
+
+    What a rule proposes and concludes may be of one of several independent chains: state, units, limits and trial are.
     """
 
     empty: Callable[[Formulation, jax.Array, Level], Any]
-    propose: Callable[[Formulation, State, Box, SolveOptions], Step]
+    propose: Callable[[Formulation, State, jax.Array, Box, SolveOptions], Step]
     expand: Callable[[Formulation, Kinematics, Rows, Level], Any]
-    conclude: Callable[[Formulation, State, Box, Step, Trial, SolveOptions, Level], State]
+    conclude: Callable[[Formulation, State, jax.Array, Box, Step, Trial, SolveOptions], State]
 
 
 def start(
@@ -135,32 +141,32 @@ def start(
 
 def step(prepared: Formulation, state: State, options: SolveOptions, level: Level, rule: Rule) -> State:
     """Propose a step, evaluate where it leads, and accept or reject that."""
-    limits = limits_at(prepared, state.q)
-    proposed = rule.propose(prepared, state, limits, options)
+    limits, scale = limits_at(prepared, state.q), step_scale(prepared)
+    proposed = rule.propose(prepared, state, scale, limits, options)
     displacement = jnp.where(jnp.isinf(state.cost), 0, proposed.displacement)
     q = retract(prepared, state.q, limits, displacement)
     kin = evaluate(prepared, q)
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
     cost = 0.5 * jnp.sum(found.residual * found.residual)
-    trial = Trial(q, rule.expand(prepared, kin, found, level), cost, reported, met(prepared, reported, level))
-    return rule.conclude(prepared, state, limits, proposed, trial, options, level)
+    model, there = rule.expand(prepared, kin, found, level), limits_at(prepared, q)
+    fulfilled = met(prepared, reported, level) & has_tolerances(prepared.problem, level)
+    trial = Trial(q, model, cost, reported, fulfilled, there)
+    return rule.conclude(prepared, state, scale, limits, proposed, trial, options)
 
 
 def advance(
-    prepared: Formulation,
     state: State,
     options: SolveOptions,
     accepted: jax.Array,
     trial: Trial,
     proposed: Step,
     damping: jax.Array,
-    level: Level,
 ) -> State:
     """The next state: at the trial point where it is accepted, else where it was."""
     first = jnp.isinf(state.cost)
     accepted = materialize_mask(accepted & jnp.isfinite(trial.cost))
     iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
-    fulfilled = jnp.where(accepted, trial.met & has_tolerances(prepared.problem, level), state.met)
+    fulfilled = jnp.where(accepted, trial.met, state.met)
 
     def better(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)

@@ -18,7 +18,7 @@ from jaxik.solvers.nonlinear.levenberg_marquardt import (
     advance,
     solve_in_box,
 )
-from jaxik.solvers.nonlinear.scaling import NOISE, least_damping, limits_at, not_held, step_scale
+from jaxik.solvers.nonlinear.scaling import NOISE, least_damping, limits_at, not_held
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # A step is tried without damping, and where that fails with at least this much.
@@ -30,9 +30,8 @@ def _empty(prepared: Formulation, q: jax.Array, level: Level) -> QuadraticModel:
     return QuadraticModel(jnp.zeros(size, q.dtype), jnp.zeros((size, size), q.dtype))
 
 
-def _propose(prepared: Formulation, state: State, limits: Box, options: SolveOptions) -> Step:
+def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box, options: SolveOptions) -> Step:
     """argmin g'd + 1/2 d'H d + damping/2 |d / scale|^2 in the box; not convex where that is indefinite."""
-    scale = step_scale(prepared)
     gradient, hessian = state.model.gradient, state.model.hessian
     scaled = scale[:, None] * hessian * scale
     eye = jnp.eye(scale.size, dtype=scale.dtype)
@@ -69,7 +68,13 @@ def _expand(prepared: Formulation, kin: Kinematics, found: Rows, level: Level) -
 
 
 def _conclude(
-    prepared: Formulation, state: State, limits: Box, proposed: Step, trial: Trial, options: SolveOptions, level: Level
+    prepared: Formulation,
+    state: State,
+    scale: jax.Array,
+    limits: Box,
+    proposed: Step,
+    trial: Trial,
+    options: SolveOptions,
 ) -> State:
     """The next state; it has ended where it is stationary, tolerances met or not."""
     first, last = jnp.isinf(state.cost), _is_last(state, options)
@@ -78,8 +83,8 @@ def _conclude(
     keeps = trial.met | ~state.met
     lowered = proposed.convex & (trial.cost < state.cost) & keeps
     # Where the decrease drowns in rounding, the projected gradient tells the better point from the worse.
-    here = _projected_gradient(prepared, limits, state.model.gradient)
-    flatter = (_projected_gradient(prepared, limits_at(prepared, trial.q), trial.model.gradient) < here) & keeps
+    here = _projected_gradient(scale, limits, state.model.gradient)
+    flatter = (_projected_gradient(scale, trial.limits, trial.model.gradient) < here) & keeps
     accepted = first | lowered | (unseen & flatter & (trial.cost <= state.cost * (1 + NOISE * eps)))
     size = jnp.max(jnp.abs(proposed.displacement))
     small = size <= step_tolerance(options, eps.dtype)
@@ -91,7 +96,7 @@ def _conclude(
     stationary = (stationary | (exhausted & state.met) | (last & state.stationary)) & ~first
     good = accepted & (state.cost - trial.cost > GOOD_RATIO * proposed.predicted)
     damping = jnp.where(good, SHRINK[0] * damping, jnp.where(accepted, damping, jnp.maximum(10 * damping, DAMPING)))
-    moved = advance(prepared, state, options, accepted, trial, proposed, damping, level)
+    moved = advance(state, options, accepted, trial, proposed, damping)
     iterations = jnp.where(last, state.iterations, moved.iterations)
     over = (stationary | (iterations >= options.max_steps)) & undamped & ~first
     return moved._replace(
@@ -102,9 +107,9 @@ def _conclude(
     )
 
 
-def _projected_gradient(prepared: Formulation, limits: Box, gradient: jax.Array) -> jax.Array:
+def _projected_gradient(scale: jax.Array, limits: Box, gradient: jax.Array) -> jax.Array:
     """Norm of the gradient (n,) over the free coordinates, in units of joint range."""
-    scaled = jnp.where(not_held(limits, gradient), gradient * step_scale(prepared), 0)
+    scaled = jnp.where(not_held(limits, gradient), gradient * scale, 0)
     return jnp.sqrt(jnp.sum(scaled * scaled))
 
 

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.batching.method import Phase
-from jaxik.problem.problem import Level, Problem
+from jaxik.problem.problem import Level, Problem, with_dof_mask
 from jaxik.results.trace import row_of
-from jaxik.solvers.nonlinear import levenberg_marquardt, nullspace_newton
+from jaxik.solvers.nonlinear import chain_steps, levenberg_marquardt, nullspace_newton
+from jaxik.solvers.nonlinear.chain_steps import Outcome, Split
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
     errors,
@@ -54,7 +55,7 @@ class Result(NamedTuple):
 
     `solved`: of a problem with constraints, the first phase met them and the tasks of the highest level, all within
     their tolerances and polished, so that nothing is left to do on these. `diverged`: of rules without an acceptance
-    test.
+    test. `chains`: each of several, of `solve`.
     """
 
     q: jax.Array
@@ -68,6 +69,13 @@ class Result(NamedTuple):
     iterations: jax.Array
     spent: SearchCounters
     diverged: jax.Array | None = None
+    chains: Outcome | None = None
+
+
+def split_of(context: Context) -> Split | None:
+    """The chains that steps keep apart: none in a search, and for rules without an acceptance test."""
+    alone = context.starts is None and context.options.step_rule == "lm"
+    return chain_steps.split_of(context.prepared) if alone else None
 
 
 def formulate(problem: Problem, q0: jax.Array, options: SolveOptions) -> Context:
@@ -84,8 +92,21 @@ def start(context: Context) -> Result:
     infinite = jnp.full((), jnp.inf, context.q.dtype)
     shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
     unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
-    diverged = None if context.options.step_rule == "lm" else no
-    return Result(context.q, infinite, unknown, infinite, no, no, no, no, none, SearchCounters(none, none), diverged)
+    diverged, split = None if context.options.step_rule == "lm" else no, split_of(context)
+    return Result(
+        q=context.q,
+        cost=infinite,
+        errors=unknown,
+        size=infinite,
+        met=no,
+        crawling=no,
+        stationary=no,
+        solved=no,
+        iterations=none,
+        spent=SearchCounters(none, none),
+        diverged=diverged,
+        chains=None if split is None else chain_steps.nothing(split, context.q.dtype),
+    )
 
 
 def of_state(state: levenberg_marquardt.State) -> Result:
@@ -110,8 +131,31 @@ def of_first_phase(state: levenberg_marquardt.State) -> Result:
     return result._replace(solved=result.met & ~result.crawling)
 
 
-def _of_level(state: nullspace_newton.State) -> Result:
-    best = state.best
+def of_chains(state: levenberg_marquardt.State, chains: Outcome) -> Result:
+    """The result of a phase of Levenberg-Marquardt on several chains."""
+    done = chains.met & ~chains.crawling
+    return Result(
+        q=state.q[0],
+        cost=jnp.sum(chains.cost),
+        errors=chain_steps.first_of(state.errors),
+        size=jnp.max(chains.size),
+        met=jnp.all(chains.met),
+        crawling=jnp.any(chains.crawling),
+        stationary=jnp.all(chains.stationary | done),
+        solved=jnp.all(chains.solved),
+        iterations=jnp.max(chains.iterations),
+        spent=chain_steps.first_of(state.spent),
+        chains=chains,
+    )
+
+
+def _of_level(so_far: Result, alone: jax.Array | None, state: nullspace_newton.State) -> Result:
+    """The result of a lower level; `alone` (nv,): what moved there, where chains that were solved did not."""
+    best, chains = state.best, so_far.chains
+    if chains is not None:
+        frozen = chains.solved if alone is not None else jnp.zeros_like(chains.solved)
+        steps = state.iterations - so_far.iterations
+        chains = chain_steps.after_level(chains, frozen, state.size, state.stationary, steps)
     return Result(
         q=best.q,
         cost=best.cost,
@@ -123,6 +167,7 @@ def _of_level(state: nullspace_newton.State) -> Result:
         solved=jnp.zeros((), bool),
         iterations=state.iterations,
         spent=state.spent,
+        chains=chains,
     )
 
 
@@ -132,6 +177,7 @@ def only(result: Callable[[Any], Result]) -> Callable[..., tuple[Result, jax.Arr
 
 
 def record_row(phase: int, before: levenberg_marquardt.State, after: levenberg_marquardt.State) -> Any:
+    before, after = (chain_steps.overview(state) if state.cost.ndim else state for state in (before, after))
     # What Newton evaluates first has its row already.
     told = (after.iterations > before.iterations) | before.met | (after.iterations == 0)
     return row_of(phase, after, after.cost, told)
@@ -156,29 +202,16 @@ def _gauss_newton(
     result: Callable[[levenberg_marquardt.State], Result] = of_state,
 ) -> Phase:
     """Gauss-Newton steps on the rows of `names`; `spare` of the element's steps are left for later phases."""
-
-    def init(context: Context, so_far: Result, _: jax.Array) -> levenberg_marquardt.State:
-        return levenberg_marquardt.start(
-            context.prepared,
-            so_far.q,
-            so_far.errors,
-            so_far.iterations,
-            context.options.initial_damping,
-            names(context.prepared.levels),
-            so_far.spent,
-            GAUSS_NEWTON,
-        )
-
-    def step(context: Context, state: levenberg_marquardt.State) -> levenberg_marquardt.State:
-        options = _sparing(context.options, spare)
-        return levenberg_marquardt.step(context.prepared, state, options, names(context.prepared.levels), GAUSS_NEWTON)
-
-    return Phase(
+    return _steps(
+        GAUSS_NEWTON,
+        names,
+        # Chains that are met already wait for the others.
+        lambda chains: chains.solved,
+        lambda context, so_far: context.options.initial_damping,
+        lambda options: _sparing(options, spare),
+        result,
         active=active,
-        init=init,
-        step=step,
-        ended=lambda state: state.ended | state.crawling,
-        conclude=only(result),
+        ended=lambda state: chain_steps.ended(state) if state.cost.ndim else state.ended | state.crawling,
         record_row=functools.partial(record_row, 0),
     )
 
@@ -186,29 +219,65 @@ def _gauss_newton(
 def _newton() -> Phase:
     """Newton steps, for the few elements that need them: side by side with Gauss-Newton each would cost both."""
 
-    def init(context: Context, result: Result, _: jax.Array) -> levenberg_marquardt.State:
-        prepared, dtype = context.prepared, result.q.dtype
-        damping = jnp.asarray(least_damping(dtype), dtype)
-        return levenberg_marquardt.start(
-            prepared, result.q, result.errors, result.iterations, damping, prepared.levels[0], result.spent, NEWTON
-        )
+    def damping(context: Context, so_far: Result) -> jax.Array:
+        dtype = so_far.q.dtype
+        return jnp.asarray(least_damping(dtype), dtype)
 
-    def step(context: Context, state: levenberg_marquardt.State) -> levenberg_marquardt.State:
-        return levenberg_marquardt.step(context.prepared, state, context.options, context.prepared.levels[0], NEWTON)
-
-    return Phase(
+    return _steps(
+        NEWTON,
+        lambda levels: levels[0],
+        lambda chains: ~chains.crawling,
+        damping,
+        lambda options: options,
+        of_state,
         active=lambda result: result.crawling,
-        init=init,
-        step=step,
-        ended=lambda state: state.ended,
-        conclude=only(of_state),
+        ended=lambda state: jnp.all(state.ended) if state.cost.ndim else state.ended,
         record_row=functools.partial(record_row, 1),
         width=64,
     )
 
 
+def _steps(
+    rule: levenberg_marquardt.Rule,
+    names: Callable[..., Level],
+    waits: Callable[[Outcome], jax.Array],
+    damping: Callable[[Context, Result], jax.Array],
+    options: Callable[[SolveOptions], SolveOptions],
+    result: Callable[[levenberg_marquardt.State], Result],
+    **fields: Any,
+) -> Phase:
+    """A phase of steps by a rule on the rows of `names`; `waits`: which chains do not take part; `fields`: of it."""
+
+    def init(context: Context, so_far: Result, _: jax.Array) -> levenberg_marquardt.State:
+        prepared, level = context.prepared, names(context.prepared.levels)
+        first = damping(context, so_far)
+        if (split := split_of(context)) is not None and (chains := so_far.chains) is not None:
+            q, errors, spent = so_far.q, so_far.errors, so_far.spent
+            return chain_steps.start(prepared, split, q, errors, chains, waits(chains), first, level, spent, rule)
+        return levenberg_marquardt.start(
+            prepared, so_far.q, so_far.errors, so_far.iterations, first, level, so_far.spent, rule
+        )
+
+    def step(context: Context, state: levenberg_marquardt.State) -> levenberg_marquardt.State:
+        level, chosen = names(context.prepared.levels), options(context.options)
+        if (split := split_of(context)) is not None:
+            return chain_steps.step(context.prepared, split, state, chosen, level, rule)
+        return levenberg_marquardt.step(context.prepared, state, chosen, level, rule)
+
+    def conclude(context: Context, so_far: Result, state: levenberg_marquardt.State) -> tuple[Result, jax.Array]:
+        if (chains := so_far.chains) is not None:
+            first = result is of_first_phase
+            return of_chains(state, chain_steps.outcome_of(state, chains, waits(chains), first)), jnp.zeros((), bool)
+        return result(state), jnp.zeros((), bool)
+
+    return Phase(init=init, step=step, conclude=conclude, **fields)
+
+
 def _lower(level: int, constrained: bool) -> Phase:
-    """Null-space Newton steps on a level below the highest."""
+    """Null-space Newton steps on a level below the highest.
+
+    Of several chains those that the first phase has solved stay where they are. What moves (nv,) goes with the state.
+    """
 
     def active(result: Result) -> jax.Array:
         if level > 1:
@@ -217,16 +286,26 @@ def _lower(level: int, constrained: bool) -> Phase:
         reached = result.met | result.stationary
         return reached & ~result.solved if constrained else reached
 
-    def init(context: Context, result: Result, _: jax.Array) -> nullspace_newton.State:
-        return nullspace_newton.start(context.prepared, result.q, result.errors, result.iterations, result.spent, level)
+    def init(context: Context, result: Result, _: jax.Array) -> tuple[jax.Array | None, nullspace_newton.State]:
+        alone, split, prepared = None, split_of(context), context.prepared
+        if constrained and level == 1 and split is not None and result.chains is not None:
+            alone = chain_steps.moving_alone(prepared, split, result.chains.solved)
+        args = result.q, result.errors, result.iterations, result.spent
+        return alone, nullspace_newton.start(prepared, *args, level)
+
+    def step(context: Context, state: tuple[Any, nullspace_newton.State]) -> tuple[Any, nullspace_newton.State]:
+        prepared, alone = context.prepared, state[0]
+        if alone is not None:
+            prepared = dataclasses.replace(prepared, problem=with_dof_mask(prepared.problem, alone))
+        return alone, nullspace_newton.step(prepared, state[1], context.options, level)
 
     return Phase(
         active=active,
         init=init,
-        step=lambda context, state: nullspace_newton.step(context.prepared, state, context.options, level),
-        ended=lambda state: state.ended,
-        conclude=only(_of_level),
-        record_row=functools.partial(_record_level_row, 1 + level),
+        step=step,
+        ended=lambda state: state[1].ended,
+        conclude=lambda context, so_far, state: (_of_level(so_far, *state), jnp.zeros((), bool)),
+        record_row=lambda before, after: _record_level_row(1 + level, before[1], after[1]),
         width=64,
     )
 

@@ -13,11 +13,11 @@ import jax.numpy as jnp
 from jaxik.kinematics.forward import Kinematics
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box
-from jaxik.solvers.nonlinear.formulation import Formulation, Rows, errors, evaluate, has_tolerances
+from jaxik.solvers.nonlinear.formulation import Formulation, Rows, errors, evaluate
 from jaxik.solvers.nonlinear.gauss_newton import boxed_rows
 from jaxik.solvers.nonlinear.levenberg_marquardt import Rule, State, Step, Trial, solve_in_box
 from jaxik.solvers.nonlinear.scaling import not_held
-from jaxik.solvers.nonlinear.step_rules.effectors import clamped, row_costs
+from jaxik.solvers.nonlinear.step_rules.effectors import clamped, every_row, row_costs
 from jaxik.solvers.options import SolveOptions, step_tolerance
 
 # An element ends where its best iterate has not improved enough in so many steps.
@@ -98,26 +98,24 @@ def without_acceptance(displacement: Displacement, memory: Memory = FORGETFUL) -
         best = Best(q, infinite, unknown, no)
         return Model(aim, memory.empty(prepared), best, infinite, jnp.zeros((), jnp.int32), no)
 
-    def propose(prepared: Formulation, state: State, limits: Box, options: SolveOptions) -> Step:
+    def propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box, options: SolveOptions) -> Step:
         moved = displacement(prepared, state.model, limits, options)
         return Step(moved, jnp.zeros((), moved.dtype), jnp.ones((), bool), state.damping)
 
     def conclude(
         prepared: Formulation,
         state: State,
+        scale: jax.Array,
         limits: Box,
         proposed: Step,
         trial: Trial,
         options: SolveOptions,
-        level: Level,
     ) -> State:
-        aim = clamped(prepared, trial.model.rows, trial.model.costs, options, level)
+        aim = clamped(prepared, trial.model.rows, trial.model.costs, options, every_row(prepared))
         first = jnp.isinf(state.cost)
         proposed = proposed._replace(displacement=jnp.where(first, 0, proposed.displacement))
         remembered = memory.update(prepared, state.model.memory, limits, proposed, trial, aim)
-        return _advance(
-            prepared, state, proposed, trial, state.model._replace(aim=aim, memory=remembered), options, level
-        )
+        return _advance(state, proposed, trial, state.model._replace(aim=aim, memory=remembered), options)
 
     return Rule(empty, propose, _expand, conclude)
 
@@ -126,12 +124,10 @@ def _expand(prepared: Formulation, kin: Kinematics, found: Rows, level: Level) -
     return _Linear(boxed_rows(prepared, kin, found, level), row_costs(prepared, kin, level))
 
 
-def _advance(
-    prepared: Formulation, state: State, proposed: Step, trial: Trial, model: Model, options: SolveOptions, level: Level
-) -> State:
+def _advance(state: State, proposed: Step, trial: Trial, model: Model, options: SolveOptions) -> State:
     """The next state, at the trial point; it has ended where tasks are met, and where no progress is made."""
     first, finite = jnp.isinf(state.cost), jnp.isfinite(trial.cost)
-    met = trial.met & has_tolerances(prepared.problem, level)
+    met = trial.met
     better = finite & ((met & ~model.best.met) | (trial.cost < model.best.cost))
     best = jax.tree.map(
         lambda new, old: jnp.where(better, new, old), Best(trial.q, trial.cost, trial.errors, met), model.best

@@ -1,0 +1,297 @@
+"""Steps of Levenberg-Marquardt on several independent chains: one evaluation, and each chain on its own otherwise.
+
+No residual depends on joints of two chains, so that the Jacobian has a block for each. Blocks are filled up with zeros
+to one size, and a step rule works on all of them side by side, each with its own damping, acceptance and end; a trial
+point takes from each chain what that chain accepts.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxik.kinematics.forward import Kinematics
+from jaxik.numerics.linalg import PAD, static_gather
+from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear.box import Box
+from jaxik.solvers.nonlinear.chains import Group, Item, items_of, joined, part_met
+from jaxik.solvers.nonlinear.formulation import Formulation, Rows, errors, evaluate, retract, rows, task_groups
+from jaxik.solvers.nonlinear.hard_constraint import clearances
+from jaxik.solvers.nonlinear.levenberg_marquardt import Rule, State, Step, Trial, unfinished
+from jaxik.solvers.nonlinear.scaling import limits_at, step_scale
+from jaxik.solvers.options import SolveOptions
+
+
+class Split(NamedTuple):
+    """What belongs to each of k chains.
+
+    Attributes:
+      groups: degrees of freedom.
+      items: tasks and constraints.
+      columns (k, c): coordinates of the box; PAD behind the last.
+    """
+
+    groups: tuple[Group, ...]
+    items: tuple[tuple[Item, ...], ...]
+    columns: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """k."""
+        return len(self.groups)
+
+
+class Outcome(NamedTuple):
+    """How each chain (k,) stands between and after the phases, as `phases.Result` has it of the whole."""
+
+    cost: jax.Array
+    size: jax.Array
+    met: jax.Array
+    crawling: jax.Array
+    stationary: jax.Array
+    solved: jax.Array
+    iterations: jax.Array
+
+
+def split_of(prepared: Formulation) -> Split | None:
+    """The chains of a problem; None where there is one, or where limits on distances may join them."""
+    if prepared.slack or clearances(prepared.problem):
+        return None
+    items = [item for item in items_of(prepared) if item.dofs]
+    groups = joined(prepared, items)
+    # Joints that a posture alone asks for.
+    if rest := frozenset(dof for item in items for dof in item.dofs).difference(*groups):
+        groups.append(rest)
+    if len(groups) < 2:
+        return None
+    own = [[i for i, dof in enumerate(prepared.moving.own) if dof in group] for group in groups]
+    return Split(
+        tuple(groups), tuple(tuple(item for item in items if item.dofs & group) for group in groups), _filled(own)
+    )
+
+
+def _filled(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
+    most = max(map(len, lists))
+    return tuple(tuple(places + [PAD] * (most - len(places))) for places in lists)
+
+
+def nothing(split: Split, dtype: Any) -> Outcome:
+    """Before the first phase."""
+    no, infinite = jnp.zeros(split.size, bool), jnp.full(split.size, jnp.inf, dtype)
+    return Outcome(infinite, infinite, no, no, no, no, jnp.zeros(split.size, jnp.int32))
+
+
+def start(
+    prepared: Formulation,
+    split: Split,
+    q: jax.Array,
+    errors: Any,
+    outcome: Outcome,
+    frozen: jax.Array,
+    damping: jax.Array,
+    level: Level,
+    spent: Any,
+    rule: Rule,
+) -> State:
+    """As `levenberg_marquardt.start`, with an axis of chains in front; those that are frozen (k,) stay as they are."""
+    found = jax.eval_shape(lambda: _evaluated(prepared, split, q, level, rule)[0])
+    no = jnp.zeros(split.size, bool)
+    infinite = jnp.full(split.size, jnp.inf, q.dtype)
+    return State(
+        q=_spread(split, q),
+        model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found.model),
+        cost=infinite,
+        errors=_spread(split, errors),
+        damping=_spread(split, damping),
+        size=infinite,
+        met=no,
+        crawling=no,
+        stationary=no,
+        ended=frozen,
+        iterations=outcome.iterations,
+        before=outcome.iterations,
+        spent=_spread(split, spent),
+    )
+
+
+def step(prepared: Formulation, split: Split, state: State, options: SolveOptions, level: Level, rule: Rule) -> State:
+    """As `levenberg_marquardt.step`, each chain for itself; those that have ended stay."""
+    q = state.q[0]
+    limits, scale = limits_at(prepared, q), _columns(split, step_scale(prepared))
+    box = _box(split, limits)
+    proposed = jax.vmap(lambda state, scale, box: rule.propose(prepared, state, scale, box, options))(state, scale, box)
+    over = state.ended | state.crawling
+    still = over | jnp.isinf(state.cost)
+    displacement = _together(split, prepared, jnp.where(still[:, None], 0, proposed.displacement))
+    trial, reported = _evaluated(prepared, split, retract(prepared, q, limits, displacement), level, rule)
+    trial = trial._replace(errors=_spread(split, reported))
+
+    def conclude(state: State, scale: jax.Array, box: Box, proposed: Step, trial: Trial) -> State:
+        return rule.conclude(prepared, state, scale, box, proposed, trial, options)
+
+    moved = jax.vmap(conclude)(state, scale, box, proposed, trial)
+    moved = jax.tree.map(lambda new, old: jnp.where(over.reshape(-1, *(1,) * (new.ndim - 1)), old, new), moved, state)
+    return moved._replace(
+        q=_spread(split, _merged_configuration(prepared, split, moved.q)),
+        errors=_spread(split, _merged_errors(split, moved.errors)),
+    )
+
+
+def ended(state: State) -> jax.Array:
+    """Whether every chain has ended or crawls."""
+    return jnp.all(state.ended | state.crawling)
+
+
+def outcome_of(state: State, before: Outcome, frozen: jax.Array, first: bool) -> Outcome:
+    """How chains stand after a phase; `first`: what is met after it is solved."""
+    crawling = unfinished(state)
+    solved = state.met & ~crawling if first else jnp.zeros_like(state.met)
+    found = Outcome(state.cost, state.size, state.met, crawling, state.stationary, solved, state.iterations)
+    return jax.tree.map(lambda old, new: jnp.where(frozen, old, new), before, found)
+
+
+def after_level(
+    before: Outcome, frozen: jax.Array, size: jax.Array, stationary: jax.Array, steps: jax.Array
+) -> Outcome:
+    """How chains stand after so many steps on a lower level, which they take together."""
+    return before._replace(
+        size=jnp.where(frozen, before.size, size),
+        stationary=jnp.where(frozen, before.stationary, stationary),
+        solved=frozen,
+        iterations=before.iterations + jnp.where(frozen, 0, steps),
+    )
+
+
+def overview(state: State) -> State:
+    """One element's numbers, of all its chains."""
+    return state._replace(
+        q=state.q[0],
+        cost=jnp.sum(state.cost),
+        damping=jnp.max(state.damping),
+        size=jnp.max(state.size),
+        met=jnp.all(state.met),
+        iterations=jnp.max(state.iterations),
+    )
+
+
+def first_of(tree: Any) -> Any:
+    """What is the same for all chains."""
+    return jax.tree.map(lambda x: x[0], tree)
+
+
+def moving_alone(prepared: Formulation, split: Split, frozen: jax.Array) -> jax.Array:
+    """Mask (nv,) of degrees of freedom without those of chains that are frozen (k,)."""
+    own = np.zeros((split.size, prepared.problem.robot.nv), bool)
+    for chain, group in enumerate(split.groups):
+        own[chain, sorted(group)] = True
+    mask = ~jnp.any(frozen[:, None] & own, axis=0)
+    given = prepared.problem.dof_mask
+    return mask if given is None else mask & given
+
+
+def _evaluated(prepared: Formulation, split: Split, q: jax.Array, level: Level, rule: Rule) -> tuple[Trial, Any]:
+    """A configuration (nq,) by chains, and what tasks report there."""
+    kin = evaluate(prepared, q)
+    found, reported = rows(prepared, kin, level), errors(prepared, kin)
+    places = _rows_of(prepared, split, kin, level)
+    residual = _blocks(found.residual, places)
+    model, columns = rule.expand(prepared, kin, found, level), split.columns
+    if isinstance(model, Rows):
+        model = Rows(residual, _matrices(_blocks(model.jacobian, places), columns))
+    else:
+        model = type(model)(_columns(split, model.gradient), _matrices(_blocks(model.hessian, columns), columns))
+    cost = 0.5 * jnp.sum(residual * residual, axis=1)
+    met = jnp.stack([_met(prepared, items, reported, level) for items in split.items])
+    box = _box(split, limits_at(prepared, q))
+    return Trial(_spread(split, q), model, cost, (), met, box), reported
+
+
+def _met(prepared: Formulation, items: tuple[Item, ...], reported: dict[str, Any], level: Level) -> jax.Array:
+    """Whether all of a chain's tasks of a level have tolerances, and meet them ()."""
+    tasks, fulfilled = prepared.problem.tasks, jnp.ones((), bool)
+    for item in (item for item in items if item.part.task in level):
+        task = tasks[item.part.task]
+        fulfilled = fulfilled & (task.tolerances() is not None)
+        fulfilled = fulfilled & part_met(task, item.part, reported[item.part.task])
+    return fulfilled
+
+
+def _rows_of(prepared: Formulation, split: Split, kin: Kinematics, level: Level) -> tuple[tuple[int, ...], ...]:
+    """Of each chain its rows (k, r) among those of a level; PAD behind the last."""
+    starts, end = dict[str, int](), 0
+    sizes = dict[str, int]()
+    for group in task_groups(prepared, level):
+        for name, task in zip(group.names, group.tasks, strict=True):
+            shapes = jax.eval_shape(lambda task=task: task.residual(prepared.problem.robot, kin))
+            starts[name], sizes[name] = end, sum(x.size for x in jax.tree.leaves(shapes))
+            end += sizes[name]
+    own = []
+    for items in split.items:
+        parts = [item.part for item in items if item.part.task in level]
+        spans = [part.rows or (0, sizes[part.task]) for part in parts]
+        own.append([starts[p.task] + i for p, span in zip(parts, spans, strict=True) for i in range(*span)])
+    return _filled(own)
+
+
+def _columns(split: Split, x: jax.Array) -> jax.Array:
+    """Entries (n,) of the box's coordinates by chains (k, c)."""
+    return _blocks(x, split.columns)
+
+
+def _blocks(x: jax.Array, places: tuple[tuple[int, ...], ...]) -> jax.Array:
+    """Rows of `x` (m, ...) by chains (k, r, ...), zeros for PAD."""
+    taken = static_gather(x, [i for own in places for i in own])
+    return taken.reshape(len(places), -1, *x.shape[1:])
+
+
+def _matrices(x: jax.Array, columns: tuple[tuple[int, ...], ...]) -> jax.Array:
+    """Of rows (k, r, n) of each chain, its own columns (k, r, c)."""
+    return jnp.stack([static_gather(x[i], own, axis=-1) for i, own in enumerate(columns)])
+
+
+def _box(split: Split, limits: Box) -> Box:
+    """Bounds by chains; its axes and slopes are of the whole."""
+    none = jnp.zeros((split.size, 0), limits.lower.dtype)
+    return Box(_columns(split, limits.lower), _columns(split, limits.upper), (), none, None)
+
+
+def _together(split: Split, prepared: Formulation, x: jax.Array) -> jax.Array:
+    """Entries by chains (k, c) as one vector (n,), zeros where no chain has one."""
+    place = {i: at for at, i in enumerate(i for own in split.columns for i in own) if i != PAD}
+    return static_gather(x.reshape(-1), [place.get(i, PAD) for i in range(len(prepared.moving.own))])
+
+
+def _spread(split: Split, tree: Any) -> Any:
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (split.size, *jnp.shape(x))), tree)
+
+
+def _merged_configuration(prepared: Formulation, split: Split, q: jax.Array) -> jax.Array:
+    """Of the configurations (k, nq) of chains, each joint's of its own chain."""
+    own = np.zeros(q.shape, bool)
+    for joint in prepared.robot.topology.joints:
+        chain = next((i for i, group in enumerate(split.groups) if joint.v_index in group), 0)
+        own[chain, list(joint.q_indices)] = True
+    return jnp.sum(jnp.where(own, q, 0), axis=0)
+
+
+def _merged_errors(split: Split, reported: dict[str, Any]) -> dict[str, Any]:
+    """Of what tasks report by chains (k, ...), each row by its own chain."""
+    chains: dict[str, list[tuple[int, Item]]] = {}
+    for chain, items in enumerate(split.items):
+        for item in items:
+            chains.setdefault(item.part.task, []).append((chain, item))
+    merged = {}
+    for name, error in reported.items():
+        owners = chains.get(name, [])
+        if not owners or owners[0][1].part.rows is None:
+            chain = owners[0][0] if owners else 0
+            merged[name] = jax.tree.map(lambda x, chain=chain: x[chain], error)
+            continue
+        own = np.zeros(error.shape, bool)
+        own[0] = True
+        for chain, item in owners:
+            own[:, slice(*item.part.rows)] = False  # type: ignore[misc]
+            own[chain, slice(*item.part.rows)] = True  # type: ignore[misc]
+        merged[name] = jnp.sum(jnp.where(own, error, 0), axis=0)
+    return merged
