@@ -1,4 +1,4 @@
-"""Robots that are freed from the world, and joint values that go to and from MuJoCo's data by name."""
+"""Robots that are freed from the world or lose branches, and joint values that go to and from MuJoCo's data by name."""
 
 from functools import cache
 
@@ -48,6 +48,86 @@ def test_what_cannot_be_freed_is_told() -> None:
         jaxik.load_robot(TWO).with_free_root("tip")
     with pytest.raises(jaxik.JaxikError, match="joint 'a' already"):
         jaxik.load_robot(TWO).with_free_root("base", "a")
+
+
+URDF = """<robot name="walker"><link name="trunk">MASS</link><link name="leg">MASS</link><link name="foot">MASS</link>
+  <link name="tail">MASS</link>
+  <joint name="hip" type="revolute"><parent link="trunk"/><child link="leg"/><origin xyz="0 .1 -.2" rpy=".3 0 0"/>
+    <axis xyz="0 1 0"/><limit lower="-1" upper="1" effort="1" velocity="2"/></joint>
+  <joint name="knee" type="revolute"><parent link="leg"/><child link="foot"/><origin xyz="0 0 -.4" rpy="0 0 .2"/>
+    <axis xyz="0 1 0"/><limit lower="-2" upper="2" effort="1" velocity="3"/></joint>
+  <joint name="wag" type="continuous"><parent link="trunk"/><child link="tail"/><origin xyz="-.3 0 0"/>
+    <axis xyz="0 0 1"/></joint></robot>""".replace(
+    "MASS", '<inertial><mass value="1"/><inertia ixx="1" iyy="1" izz="1" ixy="0" ixz="0" iyz="0"/></inertial>'
+)
+
+
+def test_a_urdf_gets_a_free_root_as_it_is_loaded() -> None:
+    robot = jaxik.load_robot(URDF, free_root=True)
+    assert robot.joint_names == ("root", "hip", "knee", "wag") and robot.find_roots() == ("trunk",)
+    np.testing.assert_array_equal(robot.velocity_limit[6:8], [2, 3])
+    floating = URDF.replace("<link", '<link name="ground"/><link', 1).replace(
+        "</robot>",
+        '<joint name="root" type="floating"><parent link="ground"/><child link="trunk"/></joint></robot>',
+    )
+    model = jaxik.load_robot(floating)
+    q = robot.sample(jax.random.key(0))
+    for link in ("trunk", "foot", "tail"):
+        there, own = (r.frame_pose(q, r.frame(link, "body")).as_matrix() for r in (model, robot))
+        np.testing.assert_allclose(own, there, atol=1e-12)
+
+
+# Two trees; of the first a branch holds a loop, one a coupled pair, one a tool and one nothing.
+TREE = """<mujoco><worldbody>
+  <body name="base"><joint name="lift" type="slide" axis="0 0 1"/><geom name="foot" size=".1"/>
+    <body name="idle" pos="0 .3 0"><joint name="idle" axis="1 0 0"/><geom size=".1"/>
+      <body name="hand" pos="0 .2 0"><joint name="wrist" type="ball"/><geom size=".1"/><site name="idle"/></body></body>
+    <body name="rod" pos=".3 0 0"><joint name="rod" axis="0 1 0"/><geom size=".1"/></body>
+    <body name="bar" pos=".5 0 0"><joint name="bar" axis="0 1 0"/><geom size=".1"/></body>
+    <body name="drive" pos="0 -.3 0"><joint name="drive" axis="0 1 0"/><geom size=".1"/></body>
+    <body name="arm" pos="0 0 .4" euler="20 0 0"><joint name="arm" axis="0 1 0" range="-60 60"/><geom size=".1"/>
+      <site name="tool" pos=".2 0 .1" euler="0 30 0"/></body></body>
+  <body name="other" pos="2 0 0"><freejoint name="other"/><geom size=".1"/></body></worldbody>
+  <equality><weld body1="other" body2="hand" active="false"/><connect body1="rod" body2="bar" anchor=".1 0 .1"/>
+    <joint joint1="arm" joint2="drive" polycoef="0 .5 0 0 0"/><joint joint1="idle" joint2="drive"/></equality>
+  <keyframe><key name="home" qpos=".1 .2 1 0 0 0 .3 .4 .5 .25 2 0 0 1 0 0 0"/></keyframe></mujoco>"""
+
+
+def test_a_trimmed_robot_moves_what_is_left_as_the_model_does() -> None:
+    model = oracle.exact(mujoco.MjModel.from_xml_string(TREE))
+    whole = jaxik.load_robot(model, geometry="model")
+    robot = whole.trimmed("tool")
+    assert robot.joint_names == ("lift", "rod", "bar", "drive", "arm")
+    assert robot.topology.body_names == ("world", "base", "rod", "bar", "drive", "arm")
+    assert [(e.kind, e.members, e.bodies) for e in robot.topology.equalities] == [
+        ("connect", (), (2, 3)),
+        ("joint", (4, 3), robot.topology.equalities[1].bodies),
+    ]
+    np.testing.assert_allclose(robot.q_home, [0.1, 0.3, 0.4, 0.5, 0.25])
+    assert robot.geometry is not None and set(robot.geometry.bodies) == {1, 2, 3, 4, 5}
+    q = np.asarray(robot.sample(jax.random.key(0)))
+    qpos = np.array(whole.q_home)
+    for joint in robot.joint_names:
+        qpos[whole.q_indices(joint)] = q[robot.q_indices(joint)]
+    data = oracle.evaluated(model, qpos)
+    for name in ("tool", "foot"):
+        pose = robot.frame_pose(q, name)
+        rotation, position = oracle.frame_pose(data, whole.frame(name))
+        np.testing.assert_allclose(pose.translation(), position, atol=1e-12)
+        np.testing.assert_allclose(pose.rotation().as_matrix(), rotation, atol=1e-12)
+    task, full = (jaxik.EqualityConstraintTask(r.equalities()) for r in (robot, whole))
+    own = task.residual(robot, robot.kinematics(q, task.frames))
+    np.testing.assert_allclose(own, full.residual(whole, whole.kinematics(qpos, full.frames))[:4], atol=1e-12)
+
+
+def test_roots_are_found_and_nothing_is_trimmed_to_nothing() -> None:
+    robot = jaxik.load_robot(TREE)
+    assert robot.find_roots() == ("base", "other") and robot.find_roots("tool", "hand") == ("base",)
+    assert robot.trimmed("other").find_roots() == ("base", "other")  # the loop stays
+    alone = jaxik.load_robot(TWO)
+    assert alone.trimmed(alone.frame("lamp", "body")).joint_names == ("lamp",)
+    with pytest.raises(jaxik.JaxikError, match="nothing of .* would move"):
+        alone.trimmed(alone.frame("base", "body"))
 
 
 def test_joint_values_go_to_the_data_of_a_scene_and_back_by_name() -> None:

@@ -35,6 +35,7 @@ from jaxik.robot.free_root import with_free_root
 from jaxik.robot.joint_data import read_joints, write_joints
 from jaxik.robot.pins import pinned
 from jaxik.robot.switching import candidate, with_active
+from jaxik.robot.trimming import find_roots, trimmed
 
 # Configurations from which on a program for one frame alone is worth its compilation: of 4,096 humanoids it takes a
 # tenth of the time.
@@ -160,6 +161,25 @@ class Robot(RobotModel):
           JaxikError: for a body that moves already or does not hang on the world, and a name that is taken.
         """
         return with_free_root(self, body, name)
+
+    def find_roots(self, *frames: Frame | str) -> tuple[str, ...]:
+        """Names of the bodies on the world that carry these frames, or, without any, that carry joints.
+
+        Raises:
+          UnknownNameError: if there is no such frame.
+        """
+        return find_roots(self.topology, [self.frame(frame) for frame in frames])
+
+    def trimmed(self, *frames: Frame | str) -> Robot:
+        """The robot without its dangling branches: joints that move none of these frames, no closure, and all on them.
+
+        Couplings keep the joints that drive what stays; masses of what goes are gone with it.
+
+        Raises:
+          UnknownNameError: if there is no such frame.
+          JaxikError: if no joint is left.
+        """
+        return trimmed(self, [self.frame(frame) for frame in frames])
 
     def with_rest(self, q: Any) -> Robot:
         """The robot with another `q_home` (*batch, nq): where `solve` starts, and postures and pictures are by default.

@@ -34,6 +34,7 @@ def load_robot(
     geometry: GeometrySource | None = None,
     srdf: str | os.PathLike[str] | None = None,
     meshes: bool = False,
+    free_root: bool = False,
 ) -> Robot:
     """Load a robot.
 
@@ -51,6 +52,7 @@ def load_robot(
       meshes: keep what the model shows, meshes, shapes and colours, so that pictures, films and pages draw it; without,
         or where there is nothing, a ball stands for each joint and a capsule for each link. Bundled robots need none;
         `jaxik.save` leaves it out.
+      free_root: free the root from the world, as `robot.with_free_root()` does: a URDF has no such joint.
 
     Returns:
       The robot; its leaves have JAX's default float type. Kinematics load where meshes are missing or collision
@@ -60,6 +62,7 @@ def load_robot(
       UnknownNameError: an unknown name; lists the near ones.
       LoadError: a missing or damaged file, malformed XML, or a model that MuJoCo refuses, with its message; one without
         shapes, where they are asked for; a saved robot, which has no meshes.
+      JaxikError: for `free_root` where several bodies are on the world, or one that moves, see `with_free_root`.
     """
     if geometry is not None:
         validation.one_of("geometry", geometry, SOURCES)
@@ -71,7 +74,7 @@ def load_robot(
             )
         if meshes:
             raise LoadError(f"{source} is a saved robot, which has no meshes: load its model with meshes=True")
-        return stored
+        return stored.with_free_root() if free_root else stored
     read = read_source(source)
     robot = build_robot(read)
     notes = [*read.dropped, *_notes(robot, read.model)]
@@ -89,7 +92,7 @@ def load_robot(
             robot = dataclasses.replace(robot, visual=visual)
     if notes:
         warnings.warn(f"{read.name}: {'; '.join(notes)}", JaxikWarning, stacklevel=2)
-    return robot
+    return robot.with_free_root() if free_root else robot
 
 
 def _with_geometry(robot: Robot, read: Source, source: GeometrySource) -> tuple[Robot, list[str]]:
