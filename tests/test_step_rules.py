@@ -230,6 +230,17 @@ def test_what_a_rule_cannot_hold_is_told_before_anything_is_compiled() -> None:
         SearchOptions(solve_options=options)
 
 
+def test_a_line_search_is_told_the_cost_and_converges() -> None:
+    """optax.lbfgs asks for values along its way; without them it raises."""
+    q = START + np.array([[0.3, 0.2, -0.3, 0.4], [-0.4, 0.5, 0.2, -0.6], [0.0, -0.2, 0.6, 0.2]])
+    options = SolveOptions(
+        step_rule=optax.lbfgs(), max_steps=60, translation_error_clamp=10.0, rotation_error_clamp=10.0
+    )
+    solution = jax.device_get(solve(posed(pose(q)), START, options=options))
+    assert np.all(solution.status == Status.CONVERGED) and np.all(solution.iterations < 50)
+    np.testing.assert_allclose(arm().clamp(solution.q), solution.q, atol=0)
+
+
 @exhaustive
 @pytest.mark.parametrize("name", [*RULES, "adam", "lbfgs"])
 def test_every_joint_type_stays_inside_its_limits_in_a_batch(name: str) -> None:

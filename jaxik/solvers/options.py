@@ -55,7 +55,8 @@ class SolveOptions:
         default, and then it costs nothing.
       step_rule: static. "lm", bounded Levenberg-Marquardt; "dls", damped least squares; "sdls", selectively damped
         least squares (Buss, Kim 2005); "svd", the pseudoinverse by truncated singular values; "transpose", the
-        Jacobian's transpose; or an `optax.GradientTransformation`, one object for all calls, of the cost's gradient.
+        Jacobian's transpose; or an `optax.GradientTransformation`, one object for all calls, of the cost's gradient. Of
+        one with a line search, as `optax.lbfgs()`, which looks at the cost itself, let the clamps reach all errors.
       damping: of "dls" (*batch,), in units of the weighted Jacobian; 0.05.
       truncation: of "svd" (*batch,): singular values below this share of the largest count as zero; 1e-3.
       step_clamp: of "sdls" (*batch,): no joint moves farther in a step [rad or m]; 0.785.
