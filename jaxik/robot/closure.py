@@ -41,7 +41,10 @@ def with_closure(
         raise JaxikError(f"{robot.name} has an equality constraint {name!r} already: choose another name")
     bodies = tuple(topology.frame_body(frame) for frame in frames)
     if last_joint(topology, bodies[0]) == last_joint(topology, bodies[1]):
-        raise JaxikError(f"closure {name!r}: {frames[0].name!r} and {frames[1].name!r} are of one rigid body")
+        raise JaxikError(
+            f"closure {name!r}: {frames[0].name!r} and {frames[1].name!r} are of one rigid body; close a loop between "
+            "frames that joints move against each other"
+        )
     directions = _directions(kind)
     quaternion = _along(axis if isinstance(kind, str) and kind in AXIAL else (0.0, 0.0, 1.0))
     held = jaxlie.SE3(jnp.concatenate([quaternion, jnp.zeros_like(quaternion[..., :3])], axis=-1))
