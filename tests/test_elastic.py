@@ -405,8 +405,6 @@ SPEED = VelocityLimit(1.0)
         (lambda: Problem(arm(), {"tip": tip_at(start())}, (Elastic(tip_at(start())),)), "is a constraint"),
         (lambda: Problem(arm(), {"tip": tip_at(start())}, None, {"a": Elastic(SPEED)}), "belongs into limits"),
         (lambda: Problem(arm(), {"tip": tip_at(start())}, (Elastic(SPEED), Elastic(SPEED))), "say Elastic(..., name="),
-        (lambda: jaxik.solve(reaching(penalty=1.0)), "Elastic acts in step and track alone: 'tip'"),
-        (lambda: jaxik.search(reaching(penalty=1.0), jax.random.key(0)), "Elastic acts in step and track alone"),
         (lambda: jaxik.qp(np.eye(2), np.ones(2), row_penalties=1.0), "row_penalties are of the rows of G"),
         (lambda: jaxik.qp(np.eye(2), np.ones(2), A=np.eye(2), b=np.ones(2), equality_penalties=0), "above zero"),
     ],

@@ -26,19 +26,23 @@ FACTOR = 10.0
 
 @pytree
 class Elastic:
-    """A constraint or a limit of a step that yields where it cannot be held, by as little as can be.
+    """A constraint or a limit that yields where it cannot be held, by as little as can be.
 
-    For `step`, and for `track` online; `solve`, `search` and whole paths refuse it.
+    For `step`, `solve`, `search`, and `track` online; whole paths refuse it.
 
-    Its rows, `J dq = -gain residual` of a task or `G dq <= h` of a limit, add `penalty * |row's violation|` to the
-    objective of the step, each row its own. That is the exact L1 penalty (Fletcher, "Practical Methods of
+    In `solve` and `search` the residual r of a task, or how far a `PositionLimit` or `DistanceLimit` is passed, adds
+    `penalty * |row|` to the cost of the tasks, each row its own, which all have one priority. What is found is a
+    minimum of that sum: what is CONVERGED may have constraints that yield, as `solution.yielded` says.
+
+    In a step its rows, `J dq = -gain residual` of a task or `G dq <= h` of a limit, add `penalty * |row's violation|`
+    to the objective of the step, each row its own. That is the exact L1 penalty (Fletcher, "Practical Methods of
     Optimization", 1987, section 14.3): a row whose multiplier need not be larger than the penalty is held exactly, as
     if it were hard; another yields, and pulls with the constant force `penalty`. Tasks add
     `cost^2 |J dq + gain residual|^2 / 2`, so that rows hold against tasks of cost 1 that are up to about `penalty` [m,
     rad] from their targets. Rows of a task with costs have their penalties multiplied by these.
 
-    Near a singularity, as a stretched arm, a demand would ask for any speed, and for the opposite one step later. So a
-    constraint is held in the directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
+    Near a singularity, as a stretched arm, a demand would ask a step for any speed, and the next one for the opposite.
+    So a constraint is held in the directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
     below which the linear rows are wrong by as much as they demand (a curvature of 1 m or rad is assumed), and in the
     others as `(2 - s^2 / s0^2) s^2 / s0^2` of the demand: smoothly less, so that no displacement is more than 1.1
     |gain residual| / s0. The rest yields, and is in `yielded`. A stretched arm so follows a target that returns late,

@@ -262,7 +262,7 @@ def check_solvable(problem: Problem) -> None:
     """Say on the host what `solve` cannot hold.
 
     Raises:
-      JaxikError: for velocity tasks alone, for what is `Elastic`, and for a robot that cannot move.
+      JaxikError: for velocity tasks alone, for what may not yield, and for a robot that cannot move.
     """
     of_velocity = [name for name, task in problem.tasks.items() if isinstance(task, VelocityTask)]
     if len(of_velocity) == len(problem.tasks):
@@ -277,11 +277,7 @@ def check_solvable(problem: Problem) -> None:
             JaxikWarning,
             stacklevel=3,
         )
-    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
-        raise JaxikError(
-            f"solve and search hold every constraint and limit, Elastic acts in step and track alone: {yields[0]!r} is "
-            "to be a task with a cost where it may yield, or to stand without Elastic"
-        )
+    _check_elastic(problem)
     topology = problem.robot.topology
     if not topology.nv:
         raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
@@ -295,6 +291,22 @@ def check_solvable(problem: Problem) -> None:
                 JaxikWarning,
                 stacklevel=3,
             )
+
+
+def _check_elastic(problem: Problem) -> None:
+    """Say on the host what may not yield in `solve`."""
+    for name, each in elastic_limits_of(problem).items():
+        if not each.of.inequality_tasks() and not each.of.velocity_level:
+            raise JaxikError(
+                f"{name!r}: in solve and search constraints may yield, and limits that are one row each, PositionLimit "
+                f"and DistanceLimit; a {type(each.of).__name__} holds: take it out of Elastic"
+            )
+    several = len({task.priority for task in problem.tasks.values()}) > 1
+    if several and (yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]):
+        raise JaxikError(
+            f"{yields[0]!r} is Elastic: solve and search then know one priority: give all tasks the same one, and a "
+            "small cost to those that matter less"
+        )
 
 
 def check_closures(verb: str, problem: Problem) -> None:

@@ -37,6 +37,8 @@ class Solution(Outcome):
         differentiate `robot.clearance(solution.q, world)`.
       chain_status, chain_iterations, chain_label (*batch, n): of each of several `chains`, int32, as these have them;
         None where there is one, the last also where no closure is switched.
+      yielded: of what is `Elastic`, by how much each row yields, exactly 0 where it holds: by constraint its residual,
+        in its structure and unit; by limit how far each row is beyond it (*batch, k) [m].
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
       chain_parts: what hangs together, as `chains` has it; static.
@@ -56,6 +58,7 @@ class Solution(Outcome):
     chain_status: jax.Array | None = leaf(1, default=None)
     chain_iterations: jax.Array | None = leaf(1, default=None)
     chain_label: jax.Array | None = leaf(1, default=None)
+    yielded: dict[str, Any] = leaf(default_factory=dict)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
     chain_parts: tuple[Chain, ...] = static(default=(), kw_only=True)

@@ -163,6 +163,9 @@ def _of_chain(prepared: Formulation, chain: Chain, residuals: dict[str, Any]) ->
     tasks, met, held, settled = prepared.problem.tasks, jnp.ones((), bool), jnp.ones((), bool), True
     for part in chain.parts:
         task = tasks[part.task]
+        if isinstance(task, HardConstraint) and task.penalty is not None:
+            settled = False
+            continue
         within = part_met(task, part, residuals[part.task])
         met, held = (met, held & within) if isinstance(task, HardConstraint) else (met & within, held)
         settled = settled and task.tolerances() is not None

@@ -20,6 +20,7 @@ from jaxik.kinematics.manifold import clamp, integrate
 from jaxik.kinematics.reduced import apply_couplings
 from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
+from jaxik.solvers.nonlinear.exact_penalty import row_penalties, yielded_of
 from jaxik.solvers.nonlinear.formulation import Formulation, distances, errors, evaluate, formulation, rows, soft_tasks
 from jaxik.solvers.nonlinear.lagrangian import (
     FIRM,
@@ -138,6 +139,8 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     settled = minimum & (jnp.max(jnp.abs(newton_step)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
     non_unique = nullspace.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
     touching, pressed = _pairs(point)
+    if point.pull is not None:
+        touching = touching | _hardly_holds(point, cotangents[0])
     statuses = (
         (non_unique, DerivativeStatus.NON_UNIQUE),
         (jnp.any(bounds.near & ~bounds.firm) | touching, DerivativeStatus.WEAKLY_ACTIVE),
@@ -149,6 +152,14 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     for applies, worse in statuses:
         status = jnp.where(applies, jnp.int32(worse), status)
     return Condition(responses, cotangents, unreachable, side, status)
+
+
+def _hardly_holds(point: LevelsAt, cotangent: jax.Array) -> jax.Array:
+    """Whether a row that may yield holds, with a cotangent (m,) of its penalty: a little more, and it yields."""
+    assert point.pull is not None
+    penalties = row_penalties(point.prepared, point.kin)
+    firm = penalties * (1 - at(FIRM, penalties.dtype))
+    return jnp.any((point.pull.residual == 0) & jnp.isfinite(penalties) & (jnp.abs(cotangent) > firm))
 
 
 def _pairs(point: LevelsAt) -> tuple[jax.Array, jax.Array]:
@@ -248,8 +259,9 @@ def _from_start(prepared: Formulation, q0: jax.Array, q: jax.Array) -> jax.Array
 
 
 def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_of: Jvp) -> Any:
-    """Tangents of a solution's configuration, residuals and cost."""
-    solved = _with_slacks(formulation(arguments[0]), result.solution.q)
+    """Tangents of a solution's configuration, residuals and cost, and of what yields."""
+    solution = result.solution
+    solved = _with_slacks(formulation(arguments[0]), solution.q)
     unreachable = condition.unreachable
 
     def balanced(arguments: tuple[Any, ...]) -> tuple[list[jax.Array], tuple[jax.Array, ...], tuple[jax.Array, ...]]:
@@ -268,19 +280,20 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
     on_bounds = jnp.where(condition.side < 0, lower, upper)
     displacement = _displacement(condition.responses, condition.side, gradients, on_bounds)
 
-    def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
+    def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array, Any]:
         prepared = formulation(arguments[0])
         robot, moving = prepared.robot, prepared.moving
         base = _from_start(prepared, arguments[1], solved)
         tangent = from_box(moving, limits_at(prepared, base), displacement)
         q = apply_couplings(robot, moving, integrate(robot.topology, base, tangent))
         kin = evaluate(prepared, q)
-        residuals = errors(prepared, kin)
-        residuals = {name: residuals[name] for name in result.solution.residuals}
+        found = errors(prepared, kin)
+        residuals = {name: found[name] for name in solution.residuals}
         return (
             q[: prepared.problem.robot.nq],
             residuals,
             0.5 * jnp.sum(rows(prepared, kin, soft_tasks(prepared.problem)).residual ** 2),
+            yielded_of(prepared.problem, found),
         )
 
     return jvp_of(outcome, (jnp.zeros_like(displacement), displacement))
@@ -288,7 +301,7 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
 
 def _differentiable(result: Any) -> Any:
     solution = result.solution
-    return solution.q, solution.residuals, solution.cost
+    return solution.q, solution.residuals, solution.cost, solution.yielded
 
 
 def _status_fields(result: Any, condition: Condition) -> list[tuple[Any, jax.Array]]:

@@ -14,8 +14,9 @@ from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.chains import Ends, Slots, chain_status, slots_of
+from jaxik.solvers.nonlinear.exact_penalty import price, yielded_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
-from jaxik.solvers.nonlinear.hard_constraint import clearances
+from jaxik.solvers.nonlinear.hard_constraint import clearances, yielding
 from jaxik.solvers.nonlinear.phases import Context, Result, split_of
 from jaxik.solvers.options import step_tolerance
 
@@ -24,7 +25,10 @@ FEASIBLE = (1e-5, 1e-9)
 
 
 class Found(NamedTuple):
-    """A solution, the cost () of its highest level, and what a search wants to be small ()."""
+    """A solution, the cost () of its highest level, and what a search wants to be small ().
+
+    Where constraints may yield, both are the cost of the tasks and of what yields.
+    """
 
     solution: Solution
     first_cost: jax.Array
@@ -34,7 +38,8 @@ class Found(NamedTuple):
 def finalize(context: Context, result: Result, record: jax.Array | None) -> Found:
     """The solution after the last phase, with its status."""
     prepared, residuals = context.prepared, result.errors
-    problem, held = prepared.problem, hard_constraints(prepared.problem)
+    problem, yields = prepared.problem, yielding(prepared.problem)
+    held = tuple(name for name in hard_constraints(problem) if name not in yields)
     every = soft_tasks(problem)
     cost, first_cost, settled = result.cost, result.cost, result.stationary
     if result.diverged is not None:
@@ -77,6 +82,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         statuses, label = chain_status(prepared, slots, residuals, ends)
         statuses = jnp.where(status == Status.NONFINITE, status.astype(jnp.int32), statuses)
         of_chains = {"chain_status": statuses, "chain_iterations": ends.iterations, "chain_label": label}
+    yielded = yielded_of(problem, residuals)
     residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
     q = result.q[: problem.robot.nq]
     # A joint limit that is NaN is nowhere to move a start to.
@@ -92,12 +98,16 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         **nearest,
+        yielded=yielded,
         **of_chains,
         chain_parts=slots.chains,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
-    return Found(solution, first_cost, cost)
+    if not yields:
+        return Found(solution, first_cost, cost)
+    whole = cost + price(prepared, evaluate(prepared, result.q))
+    return Found(solution, whole, whole)
 
 
 def _ends(context: Context, result: Result, slots: Slots) -> Ends:

@@ -132,7 +132,7 @@ def evaluate(prepared: Formulation, q: jax.Array) -> Kinematics:
     return dataclasses.replace(forward(prepared.constants, q[: prepared.problem.robot.nq]), q=q)
 
 
-def _own(prepared: Formulation, kin: Kinematics) -> Kinematics:
+def without_slack(prepared: Formulation, kin: Kinematics) -> Kinematics:
     """The kinematics that tasks see: the configuration without slacks."""
     return dataclasses.replace(kin, q=kin.q[: prepared.problem.robot.nq]) if prepared.slack else kin
 
@@ -149,7 +149,7 @@ def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
     def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
         return weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
 
-    own = _own(prepared, kin)
+    own = without_slack(prepared, kin)
     parts = [vmap_group(of_task, group, own) for group in task_groups(prepared, level)]
     residual = jnp.concatenate([jnp.ravel(residual) for residual, _ in parts])
     jacobian = jnp.concatenate([jacobian.reshape(-1, robot.nv) for _, jacobian in parts])
@@ -190,7 +190,7 @@ def quadratic_model(prepared: Formulation, kin: Kinematics, found: Rows, level: 
 def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: jax.Array) -> jax.Array:
     """Second derivative (nv, nv) of cotangent . residual along `integrate`, of a level's weighted residual (m,)."""
     robot = prepared.problem.robot
-    kin, slacks = _own(prepared, kin), len(prepared.slack)
+    kin, slacks = without_slack(prepared, kin), len(prepared.slack)
     total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
 
     def of_task(task: Task, kin: Kinematics, cotangent: jax.Array) -> jax.Array:
@@ -234,14 +234,14 @@ def within_tolerance(task: Task, weights: Any, error: Any) -> jax.Array:
 def errors(prepared: Formulation, kin: Kinematics) -> dict[str, Any]:
     """The error that each task reports at one evaluated configuration."""
     robot, tasks = prepared.problem.robot, prepared.problem.tasks
-    kin = _own(prepared, kin)
+    kin = without_slack(prepared, kin)
     found = map_tasks(lambda task, kin: task.report(robot, kin), tasks, kin)
     return {name: jnp.minimum(found[name], 0) if name in prepared.slack else found[name] for name in tasks}
 
 
 def distances(prepared: Formulation, kin: Kinematics) -> jax.Array:
     """The residuals (k,) of the tasks that have a slack."""
-    robot, tasks, own = prepared.problem.robot, prepared.problem.tasks, _own(prepared, kin)
+    robot, tasks, own = prepared.problem.robot, prepared.problem.tasks, without_slack(prepared, kin)
     return jnp.stack([jnp.ravel(tasks[name].residual(robot, own))[0] for name in prepared.slack])
 
 

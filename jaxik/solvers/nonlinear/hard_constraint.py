@@ -9,7 +9,16 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.limits.collision import KeptClear
-from jaxik.problem.problem import Problem, constraints_of, limits_of, unique_names, with_tasks
+from jaxik.problem.problem import (
+    Level,
+    Problem,
+    constraints_of,
+    elastic_constraints_of,
+    elastic_limits_of,
+    limits_of,
+    unique_names,
+    with_tasks,
+)
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
@@ -25,11 +34,15 @@ class HardConstraint(Task):
       task: the task.
       tolerance: largest norm () of each part of the residual.
       one_sided: whether its residual () may be positive as well, as a distance may.
+      penalty: of what is `Elastic` that () of a row's violation, by the cost of the row; None: it has to hold.
+      limit: of a limit that is `Elastic`, its key; static.
     """
 
     task: Task = leaf()
     tolerance: Any = leaf(0)
     one_sided: bool = static(default=False)
+    penalty: Any = leaf(0, default=None)
+    limit: str | None = static(default=None)
     priority = -1
 
     @property
@@ -83,11 +96,28 @@ class HardConstraint(Task):
 
 def with_hard_constraints(problem: Problem, tolerance: Any) -> Problem:
     """The problem with its constraints, and the distances of its limits, as tasks before all others."""
-    held = {name: HardConstraint(task, tolerance) for name, task in constraints_of(problem, couplings=False).items()}
-    kept = [task for limit in limits_of(problem) for task in limit.inequality_tasks()]
-    away = unique_names("limits", {str(i): task for i, task in enumerate(kept)}, {**problem.tasks, **held})
-    held |= {name: HardConstraint(task, tolerance, one_sided=True) for name, task in away.items()}
+    elastic = {name: each.row_penalty for name, each in elastic_constraints_of(problem).items()}
+    held = {
+        name: HardConstraint(task, tolerance, penalty=elastic.get(name))
+        for name, task in constraints_of(problem, couplings=False).items()
+    }
+    kept: list[tuple[Task, dict[str, Any]]] = [
+        (task, {}) for limit in limits_of(problem) for task in limit.inequality_tasks()
+    ]
+    for key, each in elastic_limits_of(problem).items():
+        kept += [(task, {"penalty": each.row_penalty, "limit": key}) for task in each.of.inequality_tasks()]
+    away = unique_names("limits", {str(i): task for i, (task, _) in enumerate(kept)}, {**problem.tasks, **held})
+    held |= {
+        name: HardConstraint(task, tolerance, one_sided=True, **more)
+        for (name, task), (_, more) in zip(away.items(), kept, strict=True)
+    }
     return with_tasks(problem, {**problem.tasks, **held}) if held else problem
+
+
+def yielding(problem: Problem) -> Level:
+    """Names of the constraints that may yield."""
+    tasks = problem.tasks.items()
+    return tuple(name for name, task in tasks if isinstance(task, HardConstraint) and task.penalty is not None)
 
 
 def with_clearance(problem: Problem) -> Problem:

@@ -18,7 +18,9 @@ from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import largest, pinv_psd
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, box_curvature, from_box, to_box
+from jaxik.solvers.nonlinear.exact_penalty import pull_of
 from jaxik.solvers.nonlinear.formulation import Formulation, Rows, curvature, evaluate, hard_constraints, rows
+from jaxik.solvers.nonlinear.hard_constraint import yielding
 from jaxik.solvers.nonlinear.nullspace_point import is_stationary, unit_of
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held
 
@@ -30,17 +32,25 @@ FLAT = (1e-5, 1e-10)
 
 
 class LevelsAt(NamedTuple):
-    """All levels to first order at one configuration, by degree of freedom (`models`) and box coordinate (`boxed`)."""
+    """All levels to first order at one configuration, by degree of freedom (`models`) and box coordinate (`boxed`).
+
+    Rows of constraints that yield are zero; `pull` has these with their constant forces in the place of residuals.
+    """
 
     prepared: Formulation
     kin: Kinematics
     limits: Box
     models: list[Rows]
     boxed: list[jax.Array]
+    pull: Rows | None = None
 
     def gradient(self, level: int) -> jax.Array:
-        """Gradient (n,) of a level's cost."""
-        return self.models[level].residual @ self.boxed[level]
+        """Gradient (n,) of a level's cost; of the last one with that of what yields."""
+        gradient = self.models[level].residual @ self.boxed[level]
+        if level in (-1, len(self.models) - 1) and self.pull is not None:
+            pulled = to_box(self.prepared.moving, self.limits, self.pull.jacobian)
+            gradient = gradient + self.pull.residual @ pulled
+        return gradient
 
 
 def levels_at(prepared: Formulation, q: jax.Array) -> LevelsAt:
@@ -51,9 +61,13 @@ def levels_at(prepared: Formulation, q: jax.Array) -> LevelsAt:
 def _evaluate_levels(prepared: Formulation, q: jax.Array, limits: Box, levels: Sequence[Level]) -> LevelsAt:
     kin = evaluate(prepared, q)
     models = [rows(prepared, kin, names) for names in levels]
-    return LevelsAt(
-        prepared, kin, limits, models, [materialize(to_box(prepared.moving, limits, m.jacobian)) for m in models]
-    )
+    pull = None
+    if yielding(prepared.problem):
+        force, held = pull_of(prepared, kin, models[0].residual), models[0]
+        models[0] = Rows(*(jnp.where((force == 0).reshape(-1, *[1] * (x.ndim - 1)), x, 0) for x in held))
+        pull = Rows(force, held.jacobian)
+    boxed = [materialize(to_box(prepared.moving, limits, m.jacobian)) for m in models]
+    return LevelsAt(prepared, kin, limits, models, boxed, pull)
 
 
 def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array]) -> jax.Array:
@@ -63,6 +77,9 @@ def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array]) -> jax.
         curvature(prepared, point.kin, prepared.levels[j], cotangent) for j, cotangent in enumerate(cotangents)
     )
     gradient = sum(cotangent @ point.models[j].jacobian for j, cotangent in enumerate(cotangents))
+    if point.pull is not None:
+        hessian = hessian + curvature(prepared, point.kin, prepared.levels[0], point.pull.residual)
+        gradient = gradient + point.pull.residual @ point.pull.jacobian
     inner = to_box(moving, limits, to_box(moving, limits, jnp.asarray(hessian)).T)
     return inner + box_curvature(prepared.robot, moving, point.kin.q, limits, jnp.asarray(gradient))
 

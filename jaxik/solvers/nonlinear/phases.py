@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxik.batching.method import Phase
 from jaxik.problem.problem import Level, Problem, with_dof_mask
 from jaxik.results.trace import row_of
-from jaxik.solvers.nonlinear import chain_steps, levenberg_marquardt, nullspace_newton
+from jaxik.solvers.nonlinear import chain_steps, exact_penalty, levenberg_marquardt, nullspace_newton
 from jaxik.solvers.nonlinear.chain_steps import Outcome, Split
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
@@ -21,6 +21,7 @@ from jaxik.solvers.nonlinear.formulation import (
     project_start,
 )
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.hard_constraint import yielding
 from jaxik.solvers.nonlinear.newton import NEWTON
 from jaxik.solvers.nonlinear.scaling import least_damping
 from jaxik.solvers.options import SolveOptions
@@ -73,8 +74,8 @@ class Result(NamedTuple):
 
 
 def split_of(context: Context) -> Split | None:
-    """The chains that steps keep apart: none in a search, and for rules without an acceptance test."""
-    alone = context.starts is None and context.options.step_rule == "lm"
+    """The chains that steps keep apart: none in a search, with what yields, or by rules without an acceptance test."""
+    alone = context.starts is None and context.options.step_rule == "lm" and not yielding(context.prepared.problem)
     return chain_steps.split_of(context.prepared) if alone else None
 
 
@@ -118,6 +119,21 @@ def of_state(state: levenberg_marquardt.State) -> Result:
         size=state.size,
         met=state.met,
         crawling=levenberg_marquardt.unfinished(state),
+        stationary=state.stationary,
+        solved=jnp.zeros((), bool),
+        iterations=state.iterations,
+        spent=state.spent,
+    )
+
+
+def _of_penalty(state: exact_penalty.State) -> Result:
+    return Result(
+        q=state.q,
+        cost=state.cost,
+        errors=state.errors,
+        size=state.size,
+        met=state.met,
+        crawling=jnp.zeros((), bool),
         stationary=state.stationary,
         solved=jnp.zeros((), bool),
         iterations=state.iterations,
@@ -185,6 +201,10 @@ def record_row(phase: int, before: levenberg_marquardt.State, after: levenberg_m
 
 def _record_level_row(phase: int, before: nullspace_newton.State, after: nullspace_newton.State) -> Any:
     return row_of(phase, after, after.best.cost, after.iterations > before.iterations)
+
+
+def _record_penalty_row(before: exact_penalty.State, after: exact_penalty.State) -> Any:
+    return row_of(1, after, after.cost, after.iterations > before.iterations)
 
 
 def aimed(constrained: bool, levels: tuple[Level, ...]) -> Level:
@@ -310,10 +330,35 @@ def _lower(level: int, constrained: bool) -> Phase:
     )
 
 
-def phases(level_count: int, constrained: bool, first: tuple[Phase, ...] = ()) -> tuple[Phase, ...]:
-    """The highest level, and then each in what those above leave free; `first` in place of the first phase."""
+def _yielding() -> Phase:
+    """Steps with an exact penalty, where not everything can be held and met."""
+
+    def init(context: Context, so_far: Result, _: jax.Array) -> exact_penalty.State:
+        return exact_penalty.start(context.prepared, so_far.q, so_far.errors, so_far.iterations, so_far.spent)
+
+    return Phase(
+        active=lambda result: jnp.isfinite(result.cost) & ~result.solved,
+        init=init,
+        step=lambda context, state: exact_penalty.step(context.prepared, state, context.options),
+        ended=lambda state: state.ended,
+        conclude=only(_of_penalty),
+        record_row=_record_penalty_row,
+        width=64,
+    )
+
+
+def phases(
+    level_count: int, constrained: bool, first: tuple[Phase, ...] = (), yields: bool = False
+) -> tuple[Phase, ...]:
+    """The highest level, and then each in what those above leave free; `first` in place of the first phase.
+
+    Args:
+      yields: whether a constraint may yield; tasks have one level then.
+    """
     spare = RESERVED_STEPS if constrained else 0
     aim = (_gauss_newton(None, functools.partial(aimed, constrained), spare, of_first_phase),)
+    if yields:
+        return (*(first or aim), _yielding())
     meet = _gauss_newton(lambda result: jnp.isfinite(result.cost) & ~result.solved, lambda levels: levels[0])
     highest = (*(first or aim), meet, _newton()) if constrained else (*(first or aim), _newton())
     return (*highest, *(_lower(level, constrained) for level in range(1, level_count)))

@@ -13,13 +13,21 @@ from jaxik.batching.method import Method
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
-from jaxik.problem.problem import Problem, check_solvable, levels, limits_of, without_velocity_tasks
+from jaxik.problem.problem import (
+    Problem,
+    check_solvable,
+    elastic_constraints_of,
+    elastic_limits_of,
+    levels,
+    limits_of,
+    without_velocity_tasks,
+)
 from jaxik.results.solution import Solution
 from jaxik.results.trace import empty_record
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
 from jaxik.solvers.nonlinear.formulation import hard_constraints
-from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints
+from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints, yielding
 from jaxik.solvers.nonlinear.phases import formulate, phases, start
 from jaxik.solvers.nonlinear.step_rules.phase import every_step
 from jaxik.solvers.options import SolveOptions, with_rule_defaults
@@ -36,6 +44,7 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     to stationarity, in what the levels above leave free, whose residuals it does not change. Constraints, and limits
     that keep a distance, come before all tasks, and hold to 1e-9 [m or rad] (float64; 1e-5 in float32): tasks and
     constraints are approached together, then the constraints are met, and the tasks solved in what they leave free.
+    What is `Elastic` is held like these where that costs the tasks no more than its penalty, and else yields.
     Gains, LM damping of tasks, velocity tasks and velocity limits belong to differential IK, and are ignored here.
 
     Args:
@@ -75,7 +84,8 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     tolerance = FEASIBLE[q0.dtype == jnp.float64] if exact else CLOSED
     problem = with_hard_constraints(with_clearance(problem), jnp.asarray(tolerance, q0.dtype))
     if exact:
-        method = solve_method(len(levels(problem)), bool(hard_constraints(problem)), options.record_trace)
+        held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
+        method = solve_method(len(levels(problem)), held, options.record_trace, yields)
     else:
         method = method_of_rule(options.step_rule, options.record_trace)
     arguments = problem, q0, options
@@ -83,9 +93,10 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
 
 
 @functools.cache
-def solve_method(level_count: int, constrained: bool, traced_steps: int) -> Method:
+def solve_method(level_count: int, constrained: bool, traced_steps: int, yields: bool = False) -> Method:
     """From a problem, a configuration (nq,) and options to what is `Found`."""
-    return Method(formulate, start, phases(level_count, constrained), finalize, _record(traced_steps))
+    worked = phases(level_count, constrained, yields=yields)
+    return Method(formulate, start, worked, finalize, _record(traced_steps))
 
 
 @functools.cache
@@ -102,13 +113,15 @@ def check_rule(step_rule: Any, problem: Problem) -> None:
     """Say on the host what a rule that takes every step cannot hold.
 
     Raises:
-      JaxikError: for lower priorities, and for limits that keep distances.
+      JaxikError: for lower priorities, for limits that keep distances, and for what is `Elastic`.
     """
     if step_rule == "lm":
         return
     name = f"step_rule={step_rule!r}" if isinstance(step_rule, str) else "a step_rule of optax"
     if len({task.priority for task in problem.tasks.values()}) > 1:
         raise JaxikError(f"{name} knows one priority: give all tasks the same one, or take step_rule='lm'")
+    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
+        raise JaxikError(f"{name} holds all alike, {yields[0]!r} is Elastic: take step_rule='lm'")
     for limit in limits_of(problem):
         if limit.inequality_tasks() or limit.clearance_task(0) is not None:
             raise JaxikError(f"{name} does not hold a {type(limit).__name__}: leave it out, or take step_rule='lm'")

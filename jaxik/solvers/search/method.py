@@ -18,16 +18,17 @@ from jaxik.solvers.search.starts import StartSampler, starts_of
 
 
 @functools.cache
-def search_method(level_count: int, constrained: bool, apart: bool, rank_by: str) -> Method:
+def search_method(level_count: int, constrained: bool, apart: bool, rank_by: str, yields: bool = False) -> Method:
     """From a problem, a configuration (nq,), options and a `StartSampler` to what is `Found`.
 
     Args:
-      level_count, constrained, apart: how many priorities the problem has, with that of its constraints, and whether it
-        has constraints and limits that keep shapes apart.
+      level_count, constrained, apart, yields: how many priorities the problem has, with that of its constraints, and
+        whether it has constraints, limits that keep shapes apart, and a constraint that may yield.
       rank_by: of the options.
     """
     first = first_phases(functools.partial(aimed, constrained), apart)
-    return Method(_formulate, start, phases(level_count, constrained, first), functools.partial(_finalize, rank_by))
+    worked = phases(level_count, constrained, first, yields)
+    return Method(_formulate, start, worked, functools.partial(_finalize, rank_by))
 
 
 def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: StartSampler) -> Context:
@@ -44,5 +45,5 @@ def _finalize(rank_by: str, context: Context, result: Result, record: None) -> F
     return Found(
         dataclasses.replace(found.solution, q=q),
         found.first_cost,
-        merit(rank_by, context.prepared, q, found.solution.cost, reference),
+        merit(rank_by, context.prepared, q, found.merit, reference),
     )

@@ -22,7 +22,7 @@ from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import hard_constraints, has_tolerances
-from jaxik.solvers.nonlinear.hard_constraint import clearances, with_clearance, with_hard_constraints
+from jaxik.solvers.nonlinear.hard_constraint import clearances, with_clearance, with_hard_constraints, yielding
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.method import search_method
 from jaxik.solvers.search.selection import chosen, with_axis
@@ -121,7 +121,8 @@ def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array
     arguments = problem, base, options.solve_options, spread
     ranks = core_ranks(problem), 1, core_ranks(options.solve_options), core_ranks(spread)
     apart = bool(clearances(problem))
-    method = search_method(len(levels(problem)), bool(hard_constraints(problem)), apart, options.rank_by)
+    held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
+    method = search_method(len(levels(problem)), held, apart, options.rank_by, yields)
     if num_candidates == 1:
         return run_differentiable(method, arguments, ranks, SOLUTION).solution
     *rest, spread = with_axis(arguments, ranks)

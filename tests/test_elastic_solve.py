@@ -1,0 +1,206 @@
+"""Constraints and limits of `solve` and `search` that yield: slack variables in SciPy, derivatives, statuses."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+import pytest
+import scipy.optimize
+
+import jaxik
+from jaxik import (
+    ConfigurationLimit,
+    DerivativeStatus,
+    Elastic,
+    FrameTask,
+    JaxikError,
+    PositionLimit,
+    PostureTask,
+    Problem,
+    Status,
+    VelocityLimit,
+)
+
+LENGTHS = np.array([0.5, 0.4, 0.3])
+RANGE, COST = 3.0, 0.3
+COUNT, STEP = 60, 1e-6
+ARM = """<mujoco model="arm"><compiler angle="radian" autolimits="true"/><worldbody>
+<body><joint name="first" axis="0 0 1" range="-3 3"/><geom size="0.1"/>
+  <body pos="0.5 0 0"><joint name="second" axis="0 0 1" range="-3 3"/><geom size="0.1"/>
+    <body pos="0.4 0 0"><joint name="third" axis="0 0 1" range="-3 3"/><geom size="0.1"/>
+      <site name="tip" pos="0.3 0 0"/>
+</body></body></body></worldbody></mujoco>"""
+
+
+class Given(NamedTuple):
+    """Cases: a target (n, 3), penalties (n,) of it and of a wall x <= offset (n,), and a posture (n, 3)."""
+
+    target: Any
+    penalty: Any
+    offset: Any
+    wall_penalty: Any
+    posture: Any
+
+
+@functools.cache
+def arm() -> Any:
+    with jax.ensure_compile_time_eval():
+        return jaxik.load_robot(ARM)
+
+
+@functools.cache
+def cases() -> tuple[Given, np.ndarray]:
+    """Targets within reach and out of it, half of them behind a wall; and starts (n, 3)."""
+    rng = np.random.default_rng(0)
+    away, angle = rng.uniform(0, 1.8, COUNT), rng.uniform(-np.pi, np.pi, COUNT)
+    target = np.stack([away * np.cos(angle), away * np.sin(angle), 0 * angle], axis=1)
+    offset = np.where(np.arange(COUNT) % 2 == 0, 9.0, rng.uniform(-0.5, 0.5, COUNT))
+    penalties = 10.0 ** rng.uniform(-1.5, 1.5, (2, COUNT))
+    given = Given(target, penalties[0], offset, penalties[1], rng.uniform(-2, 2, (COUNT, 3)))
+    return given, rng.uniform(-2, 2, (COUNT, 3))
+
+
+def problem_of(given: Given) -> Problem:
+    tip = arm().frame("tip")
+    aim = FrameTask(tip, jaxlie.SE3.from_translation(jnp.asarray(given.target)), 1.0, None, axes="world")
+    wall = Elastic(PositionLimit(tip, [1.0, 0, 0], given.offset), given.wall_penalty, name="wall")
+    rest = {"rest": PostureTask(given.posture, cost=COST)}
+    return Problem(arm(), rest, (ConfigurationLimit(), wall), {"tip": Elastic(aim, given.penalty)})
+
+
+@functools.cache
+def program() -> Any:
+    """Solutions with their derivatives along a motion of what is given."""
+
+    def outcome(given: Given, q0: Any) -> Any:
+        found = jaxik.solve(problem_of(given), q0, options=jaxik.SolveOptions(max_steps=200))
+        return (found.q, found.yielded, found.cost), found
+
+    @jax.jit
+    def run(given: Given, motion: Given, q0: Any) -> Any:
+        _, tangent, found = jax.jvp(lambda given: outcome(given, q0), (given,), (motion,), has_aux=True)
+        return tangent, found
+
+    return run
+
+
+@functools.cache
+def solved() -> tuple[Any, Any, Given]:
+    given, q0 = cases()
+    rng = np.random.default_rng(1)
+    motion = Given(*(rng.normal(size=x.shape) * np.minimum(1, x**2) for x in given))
+    motion.target[:, 2] = 0  # the arm is planar
+    tangent, found = program()(given, motion, q0)
+    return jax.tree.map(np.asarray, tangent), jax.tree.map(np.asarray, found), motion
+
+
+def tip_of(q: np.ndarray) -> np.ndarray:
+    total = np.cumsum(q)
+    return np.array([LENGTHS @ np.cos(total), LENGTHS @ np.sin(total)])
+
+
+def least(given: Given, i: int, q: np.ndarray) -> tuple[float, float]:
+    """The objective of one case at a configuration (3,), and at the minimum that SLSQP finds from there.
+
+    Its variables are joints, how far the tip is off in both ways, and how far it is beyond the wall.
+    """
+    weights = np.array([given.penalty[i]] * 4 + [given.wall_penalty[i]])
+
+    def value(x: np.ndarray) -> float:
+        return 0.5 * COST**2 * np.sum((x[:3] - given.posture[i]) ** 2) + weights @ x[3:]
+
+    off = tip_of(q) - given.target[i, :2]
+    start = np.concatenate([q, np.maximum(off, 0), np.maximum(-off, 0), [max(tip_of(q)[0] - given.offset[i], 0)]])
+    aims = {"type": "eq", "fun": lambda x: tip_of(x[:3]) - given.target[i, :2] - x[3:5] + x[5:7]}
+    wall = {"type": "ineq", "fun": lambda x: given.offset[i] - tip_of(x[:3])[0] + x[7]}
+    found = scipy.optimize.minimize(
+        value, start, bounds=[(-RANGE, RANGE)] * 3 + [(0, None)] * 5, constraints=[aims, wall], method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 300},
+    )  # fmt: skip
+    return value(start), found.fun
+
+
+def test_solutions_are_minima_of_the_program_with_slack_variables() -> None:
+    """What holds is held to 1e-9, and nothing that SciPy finds from there costs less."""
+    given, _ = cases()
+    _, found, _ = solved()
+    assert np.mean(found.status == Status.CONVERGED) > 0.95, found.status
+    assert set(found.status) <= {Status.CONVERGED, Status.TIMEOUT}
+    yielded, beyond = found.yielded["tip"]["position"][:, :2], found.yielded["wall"][:, 0]
+    # Some hold both rows of the target, some one, some none; walls hold, yield, and do not matter.
+    held = np.sum(yielded == 0, axis=1)
+    assert min(np.sum(held == k) for k in (0, 1, 2)) > 3 and np.sum(beyond > 0) > 3
+    for i in np.flatnonzero(found.status == Status.CONVERGED):
+        tip = tip_of(found.q[i])
+        turned = given.target[i, :2] - tip
+        np.testing.assert_allclose(np.where(yielded[i] == 0, turned, 0), 0, atol=1e-9)
+        np.testing.assert_allclose(yielded[i], np.where(yielded[i] == 0, 0, turned), atol=1e-12)
+        np.testing.assert_allclose(beyond[i], max(tip[0] - given.offset[i], 0), atol=1e-9)
+        here, there = least(given, int(i), found.q[i])
+        assert here - there < 1e-8, (i, here, there)
+
+
+def test_derivatives_are_central_differences() -> None:
+    given, _ = cases()
+    tangent, found, motion = solved()
+
+    def moved(step: float) -> Any:
+        there = Given(*(x + step * m for x, m in zip(given, motion, strict=True)))
+        return jax.tree.map(np.asarray, program()(there, motion, found.q)[1])
+
+    ahead, behind = moved(STEP), moved(-STEP)
+    exact = (found.derivative_status == DerivativeStatus.EXACT) & (found.status == Status.CONVERGED)
+    # Differences divide what is left by 2e-6.
+    exact &= np.max([x.stationarity for x in (found, ahead, behind)], axis=0) < 1e-12
+    # Another start may lead elsewhere.
+    exact &= np.max(np.abs(ahead.q - found.q), axis=1) < 1e-3
+    assert np.mean(exact) > 0.5
+    assert np.sum(exact & np.any(found.yielded["tip"]["position"] != 0, axis=1)) > 10
+    for one, far, near in zip(
+        jax.tree.leaves(tangent),
+        *(jax.tree.leaves((x.q, x.yielded, x.cost)) for x in (ahead, behind)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one[exact], (far - near)[exact] / (2 * STEP), atol=1e-5, rtol=1e-5)
+
+
+def test_a_search_holds_what_it_can_and_says_what_yields() -> None:
+    tip = arm().frame("tip")
+    places = jaxlie.SE3.from_translation(jnp.asarray([[0.6, 0.4, 0], [2.0, 0, 0]]))
+    aim = FrameTask(tip, places, 1.0, None, axes="world")
+    problem = Problem(arm(), {"rest": PostureTask(np.zeros(3), cost=0.1)}, None, {"tip": Elastic(aim)})
+    found = jaxik.search(problem, jax.random.key(0), options=jaxik.SearchOptions(max_starts=4, num_candidates=1))
+    np.testing.assert_array_equal(found.status, Status.CONVERGED)
+    yielded = np.asarray(found.yielded["tip"]["position"])
+    np.testing.assert_array_equal(yielded[0], 0)
+    np.testing.assert_allclose(yielded[1], [0.8, 0, 0], atol=1e-9)  # the stretched arm reaches 1.2 m
+
+
+def tip_at(**more: Any) -> FrameTask:
+    return FrameTask(arm().frame("tip"), jaxlie.SE3.identity(), 1.0, None, **more)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "limits", "constraints", "rule", "said"),
+    [
+        ({"rest": PostureTask(np.zeros(3))}, (Elastic(ConfigurationLimit()),), {}, "lm", "a ConfigurationLimit holds"),
+        (
+            {"rest": PostureTask(np.zeros(3)), "turn": PostureTask(np.zeros(3), priority=1)},
+            (ConfigurationLimit(), Elastic(VelocityLimit(1.0))),
+            {},
+            "lm",
+            "know one priority",
+        ),
+        ({"rest": PostureTask(np.zeros(3))}, None, {"tip": None}, "dls", "'tip' is Elastic: take step_rule='lm'"),
+    ],
+)
+def test_what_solve_cannot_let_yield_is_told_in_one_line(
+    tasks: Any, limits: Any, constraints: Any, rule: str, said: str
+) -> None:
+    constraints = {name: Elastic(tip_at()) for name in constraints}
+    with pytest.raises(JaxikError) as raised:
+        jaxik.solve(Problem(arm(), tasks, limits, constraints), options=jaxik.SolveOptions(step_rule=rule))
+    assert said in str(raised.value) and "\n" not in str(raised.value), str(raised.value)
