@@ -49,6 +49,7 @@ FEET = ("front_left", "front_right", "rear_left", "rear_right")
 SCENES = {
     "panda_circle": Scene(4e-4, 1e-5, 0.3),
     "panda_out_of_reach": Scene(0.08, 1e-4, 1.0),
+    "panda_yield_and_recover": Scene(0.07, 1e-4, 1.0),
     "pendulum_stuck": Scene(1.3, 0.9, 1.0, Status.STALLED),
     "panda_reach_and_hold": Scene(1e-4, 1e-5, 0.3),
     "panda_whole_path": Scene(1e-6, 1e-6, 0.3),

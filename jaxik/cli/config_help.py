@@ -55,6 +55,8 @@ a configuration (paths in it are relative to its folder):
   geometry: model                 # which shapes collide; hull, capsule, sphere: what stands for meshes
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
+                                  # elastic: true, 10 or {penalty: 10, order: 0} in one of these, or in a half space,
+                                  # lets it yield where it cannot be held; tasks then have one priority
   fixed_joints: [joint3]          # joints that stay as they start
   start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
   options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}
@@ -80,6 +82,7 @@ a configuration has the sections of jaxik solve, but for search and options, and
     velocity: true                # the robot's own; or a number, or {JOINT: number} [rad/s or m/s]
     acceleration: 10              # a number, or {JOINT: number} [rad/s^2 or m/s^2]
     jerk: 100                     # the same [rad/s^3 or m/s^3]; the others as of jaxik solve
+    # elastic: {velocity: 10}     # limits of motion that yield where they cannot be kept: penalty or {penalty, order}
   start: home
   track:
     dt: 0.01                      # duration of a step [s]

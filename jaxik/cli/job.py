@@ -18,7 +18,8 @@ from jaxik.cli.yaml_file import YamlFile
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import core_ranks
 from jaxik.limits.base import Limit
-from jaxik.problem.problem import Problem
+from jaxik.limits.elastic import Elastic
+from jaxik.problem.problem import Problem, targeted
 from jaxik.robot.robot import Robot
 from jaxik.solvers.options import PREFERENCES, SearchOptions, SolveOptions
 from jaxik.tasks.base import Task
@@ -58,8 +59,8 @@ class Job:
 
     robot: Robot
     tasks: dict[str, Task]
-    limits: tuple[Limit, ...] | None
-    constraints: dict[str, Task] | None
+    limits: tuple[Limit | Elastic, ...] | None
+    constraints: dict[str, Task | Elastic] | None
     moves: np.ndarray | None
     start: np.ndarray | None
     options: SolveOptions | SearchOptions
@@ -69,7 +70,7 @@ class Job:
     @property
     def reported(self) -> dict[str, Task]:
         """The tasks and constraints by the names under which a solution has their residuals."""
-        return self.tasks | (self.constraints or {})
+        return self.tasks | targeted(self.constraints or {})
 
     def part(
         self, rows: np.ndarray
@@ -176,12 +177,12 @@ def _search_options(root: Section, max_steps: int | None, trace: bool) -> Search
     return SearchOptions(**given, solve_options=finish)
 
 
-def target_count(task: Task) -> int:
+def target_count(task: Task | Elastic) -> int:
     ranked = zip(jax.tree.leaves(task), jax.tree.leaves(core_ranks(task)), strict=True)
     return max(len(x) if np.ndim(x) > rank else 1 for x, rank in ranked)
 
 
-def _length(root: Section, tasks: dict[str, Task], constraints: dict[str, Task], count: int | None) -> int:
+def _length(root: Section, tasks: dict[str, Task], constraints: dict[str, Task | Elastic], count: int | None) -> int:
     """Count the targets: tasks and constraints have as many each, or a single one that all elements share."""
     held = {f"constraints.{name}": task for name, task in constraints.items()}
     lengths = {name: target_count(task) for name, task in (tasks | held).items()}

@@ -6,6 +6,7 @@ import numpy as np
 
 from jaxik.cli import fields
 from jaxik.cli.configurations import named_joint, of_one_unit
+from jaxik.cli.elastic import KEY, elastic, without_elastic
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers
@@ -15,6 +16,7 @@ from jaxik.kinematics.topology import JointType
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.elastic import Elastic
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.position import PositionLimit
 from jaxik.limits.velocity import VelocityLimit
@@ -22,7 +24,7 @@ from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
 
-def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple[Limit, ...] | None:
+def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple[Limit | Elastic, ...] | None:
     """Read the limits under the key `limits`; without it None, the robot's own; `[]` gives none.
 
     Args:
@@ -35,14 +37,26 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
     if root.get("limits") == []:
         return ()
     section = root.section("limits")
-    section.allow("margin", "half_spaces", "collision", *(MOTION if of_motion else ()))
+    section.allow("margin", "half_spaces", "collision", *((*MOTION, KEY) if of_motion else ()))
     margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
     with section.at("margin").blamed():
         joints = ConfigurationLimit(margin=margin)
-    others: tuple[Limit, ...] = _half_spaces(section, source) if "half_spaces" in section else ()
+    others: tuple[Limit | Elastic, ...] = _half_spaces(section, source) if "half_spaces" in section else ()
     if read_geometry(root):
         others = *others, read_collision(section, root, source)
-    return (joints, *others, *(MOTION[key](section, key, source) for key in section.values if key in MOTION))
+    return (joints, *others, *_of_motion(section, source))
+
+
+def _of_motion(section: Section, source: Source) -> list[Limit | Elastic]:
+    """Limits of speeds and their changes, where the key `elastic` does not let them yield."""
+    yielding = section.section(KEY) if KEY in section else Section({}, section.at(KEY))
+    yielding.allow(*(key for key in MOTION if key in section))
+    found: list[Limit | Elastic] = []
+    for key in section.values:
+        if key in MOTION:
+            limit = MOTION[key](section, key, source)
+            found.append(elastic(yielding, key, limit, name=key) if key in yielding else limit)
+    return found
 
 
 def _velocity(section: Section, key: str, source: Source) -> VelocityLimit:
@@ -73,23 +87,30 @@ def _margin(section: Section, robot: Robot, units: Units) -> float:
     return of_one_unit(section.number("margin"), factors, section.at("margin"))
 
 
-def _half_spaces(section: Section, source: Source) -> tuple[PositionLimit, ...]:
+def _half_spaces(section: Section, source: Source) -> tuple[PositionLimit | Elastic, ...]:
     given = section.get("half_spaces")
     if not isinstance(given, list) or not given:
         section.at("half_spaces").fail("is a list, each {frame: NAME, normal: [x, y, z], offset: DISTANCE}")
-    return tuple(_half_space(Section(item, section.at("half_spaces") / i), source) for i, item in enumerate(given))
+    return tuple(_half_space(Section(item, section.at("half_spaces") / i), i, source) for i, item in enumerate(given))
 
 
-def _half_space(section: Section, source: Source) -> PositionLimit:
-    section.allow("frame", fields.kind_key("frame"), "normal", "offset")
+def _half_space(section: Section, number: int, source: Source) -> PositionLimit | Elastic:
+    section.allow("frame", fields.kind_key("frame"), "normal", "offset", KEY)
     frame, normal = fields.frame(section, "frame", source), fields.vector(section, "normal", source)
     offset = read_numbers(section.get("offset"), (), section.at("offset")) * source.units.length
     with section.place.blamed():
-        return PositionLimit(frame, normal, offset)
+        limit = PositionLimit(frame, normal, offset)
+    return elastic(section, KEY, limit, name=f"half_space_{number}") if KEY in section else limit
 
 
-def read_constraints(root: Section, tasks: Section, source: Source) -> dict[str, Task] | None:
-    """Read the tasks under the key `constraints`; without it None, the model's own constraints; `{}` gives none."""
+def read_constraints(
+    root: Section, tasks: Section, source: Source, of_motion: bool = False
+) -> dict[str, Task | Elastic] | None:
+    """Read the tasks under the key `constraints`; without it None, the model's own constraints; `{}` gives none.
+
+    Args:
+      of_motion: as of `read_tasks`.
+    """
     if "constraints" not in root:
         return None
     if root.get("constraints") == {}:
@@ -103,7 +124,13 @@ def read_constraints(root: Section, tasks: Section, source: Source) -> dict[str,
             section.at("priority").fail(
                 "constraints hold before all tasks, and before none of each other: leave it out"
             )
-    return read_tasks(constraints, source)
+    written = {name: constraints.section(name) for name in constraints.values}
+    plain = {name: without_elastic(section).values for name, section in written.items()}
+    found: dict[str, Task | Elastic] = dict(read_tasks(Section(plain, constraints.place), source, of_motion))
+    for name, section in written.items():
+        if KEY in section:
+            found[name] = elastic(section, KEY, found[name])
+    return found
 
 
 def read_fixed_joints(root: Section, source: Source) -> np.ndarray | None:

@@ -12,10 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxik.cli.batches import Outcome
+from jaxik.cli.elastic import yielded_facts, yielded_table
 from jaxik.cli.job import Job, target_count
 from jaxik.cli.measures import MEASURES, error_parts, named
 from jaxik.core.status import Status
+from jaxik.limits.elastic import Elastic
 from jaxik.limits.position import PositionLimit
+from jaxik.problem.problem import inside
 from jaxik.tasks.base import Task
 
 SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
@@ -86,6 +89,7 @@ def as_json(job: Job, outcome: Outcome, load_seconds: float, output: str | None)
         "success_rate": float(np.mean(status == Status.CONVERGED)),
         "status": {kind.name: int(np.sum(status == kind)) for kind in Status},
         "errors": by_task,
+        "yielded": yielded_facts(outcome.solution.yielded),
         "iterations": {"mean": float(iterations.mean()), "max": int(iterations.max())},
         "num_starts": {"mean": float(starts.mean()), "max": int(starts.max())},
         "seconds": {"load": load_seconds, "compile": outcome.compile_seconds, "run": outcome.run_seconds},
@@ -117,14 +121,17 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     for name, task in sorted(job.tasks.items()):
         page.add_row(Text(name), Text(task_line(task, [error for error in found if error.task == name])))
     for name, task in sorted((job.constraints or {}).items()):
-        page.add_row(Text(name), Text(f"{_wants(task)}: held before all tasks"))
-    for limit in job.limits or ():
+        held = "held where it can be" if isinstance(task, Elastic) else "held before all tasks"
+        page.add_row(Text(name), Text(f"{_wants(inside(task))}: {held}"))
+    for limit in map(inside, job.limits or ()):
         if isinstance(limit, PositionLimit):
             page.add_row(Text("half space"), Text(_half_space(limit)))
     console.print(title, Padding(page, (0, 0, 1, 1), expand=False), result, sep="\n")
     console.print(Padding(_status_table(facts), (0, 0, 1, 1), expand=False))
     console.print(Text("errors, over all elements", "bold"))
     console.print(Padding(_error_table(found), (0, 0, 1, 1), expand=False))
+    if facts["yielded"]:
+        console.print(Padding(yielded_table(facts["yielded"]), (0, 0, 1, 1), expand=False))
     end = Table.grid(padding=(0, 2))
     end.add_column(style="bold")
     end.add_column()

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from jaxik.batching.devices import enable_compilation_cache
+from jaxik.cli.elastic import yielded_facts, yielded_table
 from jaxik.cli.fields import Source
 from jaxik.cli.job import KEYS as SOLVED_KEYS
 from jaxik.cli.job import read_dtype, read_output, target_count
@@ -28,12 +29,14 @@ from jaxik.cli.start import read_start
 from jaxik.cli.tasks import read_tasks
 from jaxik.cli.yaml_file import YamlFile, read_yaml
 from jaxik.core.status import Status
+from jaxik.limits.elastic import Elastic
 from jaxik.problem.problem import Problem
 from jaxik.results import text, track_files
 from jaxik.results.plot_track import plot_track
 from jaxik.results.track import Track
 from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.track import track
+from jaxik.tasks.base import Task
 
 KEYS = (*(key for key in SOLVED_KEYS if key not in ("search", "options")), "track")
 NARROWEST = 100  # columns where the width of the terminal is not known
@@ -98,7 +101,10 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
     units, written = read_units(root), root.section("tasks")
     robot = read_robot(root, folder, units, meshes=meshes)
     source = Source(robot, folder, units, root.integer("seed", 0), None)
-    tasks, constraints = read_tasks(written, source, of_motion=True), read_constraints(root, written, source)
+    tasks, constraints = (
+        read_tasks(written, source, of_motion=True),
+        read_constraints(root, written, source, of_motion=True),
+    )
     for name, task in (tasks | (constraints or {})).items():
         if target_count(task) > 1:
             (root.at("tasks") / name).fail("has several targets: a robot follows one; paths says how it moves")
@@ -121,11 +127,21 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
         Problem(robot, tasks, limits, constraints, read_fixed_joints(root, source)),
         None if start is None else np.asarray(start).reshape(-1, robot.nq)[0],
         dt,
-        read_paths(paths, tasks, written, times, source),
+        read_paths(paths, *_followed(tasks, constraints, root), times, source),
         num_steps,
         options,
         mode,
     )
+
+
+def _followed(
+    tasks: dict[str, Task], constraints: dict[str, Any] | None, root: Section
+) -> tuple[dict[str, Task], Section]:
+    """Tasks, and constraints that may yield, by name, and how these are written."""
+    yielding = {name: task.of for name, task in (constraints or {}).items() if isinstance(task, Elastic)}
+    written = root.section("tasks")
+    given = {name: root.section("constraints").get(name) for name in yielding}
+    return tasks | yielding, Section(written.values | given, written.place)
 
 
 def read_steps(section: Section) -> tuple[float, int]:
@@ -153,6 +169,7 @@ def as_json(found: Track, seconds: dict[str, float], output: str | None) -> dict
         "steps": len(status),
         "dt": float(f"{float(found.dt):.7g}"),
         "status": {kind.name: int(np.sum(status == kind)) for kind in Status},
+        "yielded": yielded_facts(found.yielded),
         "jumps": np.flatnonzero(found.jumped).tolist(),
         "errors": errors,
         "peak_speed": float(found.peak_speed),
@@ -177,6 +194,7 @@ def show(console: Console, facts: dict[str, Any]) -> None:
         numbers = [error[share.replace(" %", "_percent")] for share in (*text.SHARES, "end")]
         name = f"{part} [{error['unit']}]" if error["unit"] else part
         table.add_row(Text(name), *("not finite" if x is None else f"{x:.3g}" for x in numbers))
+    yielded = [Padding(yielded_table(facts["yielded"]), (0, 0, 1, 1), expand=False)] if facts["yielded"] else []
     end = Table.grid(padding=(0, 2))
     end.add_column(style="bold")
     end.add_column()
@@ -188,4 +206,4 @@ def show(console: Console, facts: dict[str, Any]) -> None:
     end.add_row("time", f"load {facts['seconds']['load']:.2f} s, compile and run {facts['seconds']['run']:.2f} s")
     if facts["output"]:
         end.add_row("output", Text(facts["output"]))
-    console.print(title, Padding(table, (1, 0, 1, 1), expand=False), end, sep="\n")
+    console.print(title, Padding(table, (1, 0, 1, 1), expand=False), *yielded, end, sep="\n")

@@ -42,7 +42,7 @@ class Elastic:
     rad] from their targets. Rows of a task with costs have their penalties multiplied by these.
 
     Near a singularity, as a stretched arm, a demand would ask a step for any speed, and the next one for the opposite.
-    So a constraint is held in the directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
+    So a constraint is held in directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
     below which the linear rows are wrong by as much as they demand (a curvature of 1 m or rad is assumed), and in the
     others as `(2 - s^2 / s0^2) s^2 / s0^2` of the demand: smoothly less, so that no displacement is more than 1.1
     |gain residual| / s0. The rest yields, and is in `yielded`. A stretched arm so follows a target that returns late,

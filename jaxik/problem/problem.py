@@ -73,7 +73,7 @@ class Problem:
                     raise JaxikError(f"limits is a tuple of limits such as ConfigurationLimit(), not of {limit!r}")
                 if jax.tree_util.all_leaves([limit]):
                     raise JaxikError(f"limits: decorate the class {type(limit).__name__} with @jaxik.pytree")
-                _check("limit", type(_inside(limit)).__name__, _inside(limit), self.robot)
+                _check("limit", type(inside(limit)).__name__, inside(limit), self.robot)
         mask = self.dof_mask
         if mask is not None:
             mask = _flags(mask)
@@ -81,9 +81,9 @@ class Problem:
                 raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
         constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task, Elastic))
         for name, task in (constraints or {}).items():
-            if not isinstance(_inside(task), Task):
+            if not isinstance(inside(task), Task):
                 raise JaxikError(f"constraints[{name!r}]: an Elastic of a limit belongs into limits")
-            _check("constraint", name, _inside(task), self.robot)
+            _check("constraint", name, inside(task), self.robot)
         limits = None if self.limits is None else tuple(self.limits)
         _check_keys(limits or (), constraints or {})
         set_fields(self, tasks=tasks, limits=limits, dof_mask=mask, constraints=constraints)
@@ -129,7 +129,7 @@ def _check_keys(limits: tuple[Any, ...], constraints: Mapping[str, Any]) -> None
             taken.add(limit.key)
 
 
-def _inside(task: Any) -> Any:
+def inside(task: Any) -> Any:
     """A task or limit, taken out of an `Elastic`."""
     return task.of if isinstance(task, Elastic) else task
 
@@ -224,7 +224,7 @@ def elastic_constraints_of(problem: Problem) -> dict[str, Elastic]:
 
 def targeted(tasks: Mapping[str, Any]) -> dict[str, Any]:
     """Tasks by name, with those taken out of an `Elastic` that are in one."""
-    return {name: _inside(task) for name, task in tasks.items()}
+    return {name: inside(task) for name, task in tasks.items()}
 
 
 def unique_names(kind: str, tasks: Mapping[str, Task], others: Mapping[str, Any]) -> dict[str, Task]:

@@ -17,6 +17,7 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `chain_status`, `chain_iterations` | (*batch, n) | of several chains: the status of each, and its steps |
 | `chain_label` | (*batch, n) | of several chains whose closures are switched: which of them are one |
 | `residuals/TASK/PART` | (*batch, n) | what a task reports: of a `FrameTask` position [m], orientation [rad] |
+| `yielded/NAME/PART` | (*batch, n) | by how much what is `Elastic` yields, in the unit of its rows |
 | `trace/PART` | (*batch, T) | `cost`, `size` [rad or m], `damping`, `phase` of `jaxik.Trace`, if recorded |
 
 From `save` with the problem that was solved, and from `jaxik solve`:
@@ -61,9 +62,9 @@ from jaxik.robot.loading import npz as robot_npz
 from jaxik.robot.robot import Robot
 
 FORMAT = "jaxik solution"
-_TREES = ("residuals", "trace")
+_TREES = ("residuals", "trace", "yielded")
 _CHAINS = "chains"
-_FOLDERS = "residuals/", "targets/", "trace/"
+_FOLDERS = "residuals/", "targets/", "trace/", "yielded/"
 _ARRAYS = tuple(f.name for f in dataclasses.fields(Solution) if "rank" in f.metadata and f.name not in _TREES)
 _OPTIONAL = frozenset(f.name for f in dataclasses.fields(Solution) if f.default is None)
 _TRACED = tuple(f.name for f in dataclasses.fields(Trace))
@@ -193,6 +194,7 @@ def write_solution(
         )
     arrays = {name: x for name in _ARRAYS if (x := getattr(solution, name)) is not None}
     arrays |= {f"residuals/{part}": residual for part, residual in residuals.items()}
+    arrays |= {f"yielded/{part}": missed for part, missed in parts(solution.yielded).items()}
     arrays |= robot_npz.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
     arrays[_CHAINS] = json.dumps(solution.chain_parts)
@@ -221,15 +223,19 @@ def _solution_of(found: Archive) -> Solution:
     residuals = {
         name.removeprefix("residuals/"): x for name, x in found.arrays.items() if name.startswith("residuals/")
     }
-    for part, residual in residuals.items():
-        if residual.shape[: len(batch)] != batch:
-            raise found.wrong(f"'residuals/{part}' has shape (*batch, ...) with batch {batch}, not {residual.shape}")
+    yielded = {name.removeprefix("yielded/"): x for name, x in found.arrays.items() if name.startswith("yielded/")}
+    of_both = {f"residuals/{part}": x for part, x in residuals.items()}
+    of_both |= {f"yielded/{part}": x for part, x in yielded.items()}
+    for name, x in of_both.items():
+        if x.shape[: len(batch)] != batch:
+            raise found.wrong(f"{name!r} has shape (*batch, ...) with batch {batch}, not {x.shape}")
     trace = _trace_of(found, batch)
     robot_npz.rounded(found, "where q may leave its limits by a rounding", *arrays.values())
     units = found.json("units")
     return Solution(
         **{name: jnp.asarray(x) for name, x in arrays.items()},
         residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
+        yielded=nested({part: jnp.asarray(x) for part, x in yielded.items()}),
         trace=trace,
         topology=topology,
         chain_parts=chains,
