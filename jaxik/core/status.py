@@ -49,7 +49,7 @@ class DerivativeStatus(enum.IntEnum):
       curvature changes is left out in part. Or a pair of shapes is nearer than asked: the curvature of its distance is
       left out. Of a step: its start is outside limits that contradict each other on the
       way back: how much of it is demanded counts as given. Or an elastic constraint is near a singularity: which
-      directions are weak counts as given.
+      directions are weak counts as given. Of `track` with a `growth_limit`: shortened there or in a step before.
     NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
       Gauss-Newton where there is no such, and for a solve that is INFEASIBLE.
     UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero.

@@ -1,5 +1,6 @@
 """One step of a loop that follows targets: where it leads, and how it did there."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxik.batching.linear_map import of_each
 from jaxik.core.pytree import core_ranks, leaf, pytree
-from jaxik.core.status import Outcome, Status
+from jaxik.core.status import DerivativeStatus, Outcome, Status
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
@@ -29,6 +30,7 @@ from jaxik.solvers.differential.linearization import linearized
 from jaxik.solvers.differential.step import stepped
 from jaxik.solvers.differential.yielded import yielded_of
 from jaxik.solvers.nonlinear.formulation import within_tolerance
+from jaxik.solvers.tracking.growth import Growth, grown, shortened
 from jaxik.solvers.tracking.options import TrackOptions
 from jaxik.solvers.tracking.targets import Values, aimed_ahead, placed
 from jaxik.tasks.base import Task
@@ -118,23 +120,39 @@ def state_at_start(problem: Problem, before: Carried) -> TrackState:
 
 
 def advanced(
-    width: int, problem: Problem, before: Carried, dt: jax.Array, targets: Values, options: TrackOptions
-) -> TrackState:
+    width: int,
+    problem: Problem,
+    before: Carried,
+    dt: jax.Array,
+    targets: Values,
+    options: TrackOptions,
+    growth: Growth | None = None,
+) -> tuple[TrackState, Growth | None]:
     """Take one step towards targets (*batch, ...), the values of its end.
 
     Args:
       width: how many elements are worked on side by side.
       problem, dt, options: cast to the dtype of the configuration.
+      growth: of the steps before, where `TrackOptions.growth_limit` asks for it.
     """
     aims = aimed_ahead(problem, before.targets, targets, options.feed_forward)
     has_jerk = any(isinstance(limit, JerkLimit) for limit in limits_of(problem))
     motion = Motion(dt, before.velocity, before.acceleration if has_jerk else None)
     asked = placed(problem, aims), before.q, motion, options.damping, before.active, options.qp_options
     result = stepped(width, options.continuous, *asked)
+    if growth is not None:
+        growth, share = grown(growth, options.growth_limit, width, options.continuous, asked)
+        worth = jnp.where(growth.cut > 0, jnp.maximum(result.derivative_status, DerivativeStatus.APPROXIMATE), -1)
+        result = dataclasses.replace(
+            result,
+            q=shortened(result.q, share),
+            velocity=shortened(result.velocity, share),
+            derivative_status=jnp.maximum(result.derivative_status, worth).astype(jnp.int32),
+        )
     acceleration = (result.velocity - before.velocity) / dt[..., None]
     motion = result.velocity, acceleration, (acceleration - before.acceleration) / dt[..., None]
     described = described_at(placed(problem, targets), result.q, *motion, result.status, dt)
-    return TrackState(
+    state = TrackState(
         q=result.q,
         velocity=result.velocity,
         acceleration=acceleration,
@@ -144,6 +162,7 @@ def advanced(
         yielded=result.yielded,
         **described._asdict(),
     )
+    return state, growth
 
 
 def described_at(problem: Problem, *others: Any) -> Described:

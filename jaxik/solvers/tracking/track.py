@@ -19,12 +19,15 @@ from jaxik.kinematics.motion import Motion
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
 from jaxik.problem.problem import Problem, check_closures, constraints_of
 from jaxik.results.track import Track
+from jaxik.solvers.tracking.growth import Growth, no_growth
 from jaxik.solvers.tracking.loop import Carried, TrackState, advanced, started, state_at_start
 from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.targets import Values, duration_of, ranks_of, values_of
 from jaxik.solvers.tracking.whole_path import check_held, path_tasks, whole_path
 
 Function = Callable[[jax.Array, jax.Array, jax.Array], Any]
+# Steps up to which derivatives keep one state each.
+UNBLOCKED = 1024
 _KEPT = (
     "q",
     "velocity",
@@ -62,9 +65,11 @@ def track(
     recompile nothing.
 
     Derivatives are those of the loop, step after step, with respect to everything but a function's closure; each step
-    is computed again on the way back, so that memory is one state a step. Not promised is that they stay bounded: near
-    a singularity each step's derivative is large where damping is small, and the product of many such may overflow.
-    `Track.derivative_status` says what the derivative of each single step is worth.
+    is computed again on the way back, so that memory is one state a step, and of more than 1,024 steps whose number has
+    divisors near its root a few states for each of that many blocks. Near a singularity each step's derivative is large
+    where damping is small, and the product of many such may overflow: `TrackOptions.growth_limit` bounds it.
+    `Track.derivative_status` says what the derivative of each step is worth: with that limit APPROXIMATE from where on
+    it was shortened, without one no more than of the single step.
 
     `mode="whole"`: the path is known before it sets out, and the best joint motion along it is found. The path is that
     of the tasks of the highest priority that have a tolerance. Many solutions are continued along it; of all ways from
@@ -182,6 +187,8 @@ def track_step(
     if not isinstance(state, TrackState):
         raise JaxikError(f"state is what track_start or track_step returned, not {type(state).__name__}")
     q, velocity, options = _checked(problem, state.q, state.velocity, options)
+    if options.growth_limit is not None:
+        raise JaxikError("growth_limit is of track, which follows a perturbation over all steps: leave it out here")
     dt = Motion(dt).dt
     values = cast(values_of(problem, {} if targets is None else targets), q.dtype)
     if jax.tree.structure(values) != jax.tree.structure(state.targets):
@@ -238,12 +245,11 @@ def _tracked(
     q, velocity = (jnp.broadcast_to(x, (*shape, x.shape[-1])) for x in (q, velocity))
     of_time = None if function is None else _traced(function, problem, shape, 0 * dt, q, velocity)
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)
-    def body(before: Carried, at: Any) -> tuple[Carried, Any]:
-        k, now = at
+    def body(carry: tuple[Carried, Growth | None], at: Any) -> tuple[tuple[Carried, Growth | None], Any]:
+        (before, growth), (k, now) = carry, at
         now = now if of_time is None else of_time((k + 1) * dt, before.q, before.velocity)
-        state = advanced(width, problem, before, dt, now, options)
-        return state.carried(), {name: getattr(state, name) for name in _KEPT}
+        state, growth = advanced(width, problem, before, dt, now, options, growth)
+        return (state.carried(), growth), {name: getattr(state, name) for name in _KEPT}
 
     if of_time is not None:
         first = of_time(0 * dt, q, velocity)
@@ -251,7 +257,8 @@ def _tracked(
         first = jax.tree.map(lambda x: x[0] if steps else jnp.zeros(x.shape[1:], x.dtype), values)
     with jax.default_matmul_precision("highest"):
         start = started(problem, q, velocity, first)
-        _, kept = lax.scan(body, start, (jnp.arange(steps, dtype=q.dtype), values))
+        growth = None if options.growth_limit is None else no_growth(start.q, start.velocity)
+        kept = _scanned(body, (start, growth), (jnp.arange(steps, dtype=q.dtype), values), steps)
     return Track(
         **kept,
         jumped=jnp.zeros(kept["status"].shape, bool),
@@ -259,6 +266,30 @@ def _tracked(
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks | constraints_of(problem, couplings=True), kept["residuals"]),
     )
+
+
+def _scanned(body: Callable[..., Any], start: Any, given: Any, steps: int) -> Any:
+    """What a scan of so many steps gives, each computed again on the way back of derivatives.
+
+    Of many steps one state of each block is kept, and those within a block are computed again as well: memory grows
+    with the square root of their number, and each step is computed three times instead of twice.
+    """
+    once = functools.partial(jax.checkpoint, prevent_cse=False)
+    block = _block(steps)
+    if block == 1:
+        return lax.scan(once(body), start, given)[1]
+    given = jax.tree.map(lambda x: x.reshape(steps // block, block, *x.shape[1:]), given)
+    kept = lax.scan(once(lambda carry, at: lax.scan(once(body), carry, at)), start, given)[1]
+    return jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), kept)
+
+
+def _block(steps: int) -> int:
+    """Steps in a block: a divisor near the root of their number; 1 for a few, or where there is none."""
+    if steps <= UNBLOCKED:
+        return 1
+    divisors = [n for n in range(2, steps) if steps % n == 0]
+    block = min(divisors, key=lambda n: n + steps // n, default=1)
+    return block if block + steps // block <= 8 * steps**0.5 else 1
 
 
 def _traced(
@@ -292,4 +323,4 @@ def _advanced(
 ) -> TrackState:
     dt, options = cast((dt, options), state.q.dtype)
     with jax.default_matmul_precision("highest"):
-        return advanced(width, cast_problem(problem, state.q.dtype), state.carried(), dt, values, options)
+        return advanced(width, cast_problem(problem, state.q.dtype), state.carried(), dt, values, options)[0]
