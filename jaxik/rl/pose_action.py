@@ -27,8 +27,9 @@ MODES, AXES, REFERENCES = ("delta", "absolute"), ("world", "frame", "base"), ("t
 POSTURE = "posture"
 # A displacement this near a limit [rad or m] was held by it.
 HELD = 1e-6
-# How many full actions a target may lead the arm by.
-LEAD = 5.0
+# How many full actions a target may lead the arm by. Position actuators of damping / stiffness = 0.1 s, as MuJoCo
+# Menagerie's Panda has, lag five actions of 20 ms behind, and sag: at five the arm would move slower than it is asked.
+LEAD = 10.0
 
 
 @pytree
@@ -84,7 +85,7 @@ class PoseAction:
       axes: of the action: "world"; "frame": the target's own; "base": those of the frame `base`.
       reference: "target": actions add up on the last target, so that gravity or contact cannot make it drift, and the
         joint target goes on from the last one; "measured": each action starts from where the arm is.
-      lead: how far a target may be from where the arm is, (2,) [m], [rad]; None: five full actions.
+      lead: how far a target may be from where the arm is, (2,) [m], [rad]; None: ten full actions.
       posture: configuration (nq,) to which a redundant arm tends; None: `q_home`.
       posture_cost: of that, small against the frames' 1: it moves the tip by 10 um a step and rad.
       limits: as of `Problem`; None: joint limits, and the robot's speed limits where it has some.
