@@ -28,6 +28,7 @@ BENCHMARKS = (
     "step",
     "humanoid",
     "actions",
+    "environments",
     "collision",
     "collision_free",
     "collision_soak",
