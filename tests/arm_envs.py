@@ -17,7 +17,7 @@ DT = 0.02
 
 
 def model_of(robot: jaxik.Robot) -> Any:
-    """A bundled arm on position actuators, gravity compensated, and a ball, which it may push."""
+    """A bundled arm on position actuators, gravity compensated."""
     spec = mujoco.MjSpec.from_file(str(find_by_name(robot.topology.name)))
     for body in spec.bodies[1:]:
         body.gravcomp = 1

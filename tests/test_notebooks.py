@@ -1,6 +1,7 @@
 """Notebooks run, from top to bottom, and give what is stored of them: words, numbers and pictures."""
 
 import base64
+import copy
 import io
 import math
 import os
@@ -30,6 +31,14 @@ INSTALL = re.compile(
     r'%pip install -q "jaxik\[([a-z,]+)\] @ git\+https://github\.com/ORG/jaxik"( "?[a-z-]+(>=[\d.]+"?)?)*'
 )
 NUMBER = re.compile(r"-?\d+(\.\d+)?%?")
+# Notebooks that train for minutes run at a small size here, and at their own behind `exhaustive`.
+SMALL = {
+    "reach": {
+        "SEEDS = 3": "SEEDS = 1",
+        "UPDATES = 100": "UPDATES = 10",
+        "EPISODES, STEPS = 128, 40": "EPISODES, STEPS = 16, 4",
+    }
+}
 needs_gl = pytest.mark.skipif(canvas.backend() is None, reason="no OpenGL: apt-get install libegl1 libosmesa6")
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -67,14 +76,33 @@ def differences(stored: nbformat.NotebookNode, found: nbformat.NotebookNode) -> 
     return wrong
 
 
-@needs_gl
-@each_notebook
-def test_a_run_of_a_notebook_says_what_is_stored(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The kernel has the package under test, and the settings of tests that are not in the environment.
+@pytest.fixture
+def as_tests_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has the package under test, and the settings of tests that are not in the environment."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", jax.config.jax_compilation_cache_dir or "")
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+
+
+@needs_gl
+@pytest.mark.usefixtures("as_tests_run")
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem not in SMALL], ids=lambda path: path.stem)
+def test_a_run_of_a_notebook_says_what_is_stored(path: Path) -> None:
     assert differences(read(path), executed(path)) == []
+
+
+@needs_gl
+@pytest.mark.usefixtures("as_tests_run")
+@pytest.mark.parametrize("name", SMALL)
+def test_a_notebook_that_trains_runs_at_a_small_size(name: str, tmp_path: Path) -> None:
+    stored = read(FOLDER / f"{name}.ipynb")
+    small = copy.deepcopy(stored)
+    for old, new in SMALL[name].items():
+        (cell,) = (cell for cell in code_cells(small) if old in cell.source)
+        cell.source = cell.source.replace(old, new)
+    nbformat.write(small, tmp_path / "small.ipynb")
+    for old, new in zip(code_cells(stored), code_cells(executed(tmp_path / "small.ipynb")), strict=True):
+        assert [output.output_type for output in new.outputs] == [output.output_type for output in old.outputs]
 
 
 @each_notebook
