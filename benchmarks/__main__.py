@@ -29,6 +29,7 @@ BENCHMARKS = (
     "humanoid",
     "actions",
     "environments",
+    "playground",
     "collision",
     "collision_free",
     "collision_soak",
