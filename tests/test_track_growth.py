@@ -100,7 +100,8 @@ def test_a_gradient_of_ten_times_as_many_steps_takes_less_than_four_times_the_me
             return jnp.sum(jaxik.track(Problem(arm(), {"tip": aim}), q0, 0.01, {}, num_steps=steps).q[-1])
 
         compiled = jax.jit(jax.grad(end)).lower(jnp.zeros((8, 2))).compile()
-        return compiled.memory_analysis().temp_size_in_bytes
+        analysis: Any = compiled.memory_analysis()
+        return analysis.temp_size_in_bytes
 
     assert memory(10_000) < 4 * memory(1_000)
 

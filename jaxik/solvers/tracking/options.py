@@ -27,10 +27,10 @@ class TrackOptions:
       growth_limit: (*batch,), above zero: derivatives are shortened where a perturbation of the state, that is followed
         along the motion and to which every step adds 1, has grown beyond this [rad, m]; the motion stays as it is,
         exactly. From there on `Track.derivative_status` is APPROXIMATE. Of 10,240 UR5es with random lengths, on lines
-        between random poses that pass singularities and limits, for 100 steps in float32, all gradients are finite: with
-        1e3 99 % of them are below 5,200 and all below 3e8, and 64 % are shortened; with 1e6 99 % are below 4e6, all
-        below 3e10, and 40 % are shortened. Without it 3e34 was reached. A gradient takes 1.6 times as long. None: no
-        limit. Of `track` online; `track_step` takes none.
+        between random poses that pass singularities and limits, for 100 steps in float32, all gradients are finite:
+        with 1e3 99 % of them are below 5,200 and all below 3e8, and 64 % are shortened; with 1e6 99 % are below 4e6,
+        all below 3e10, and 40 % are shortened. Without it 3e34 was reached. A gradient takes 1.6 times as long. None:
+        no limit. Of `track` online; `track_step` takes none.
       continuous: as of `step`: whether a `CollisionLimit` holds between steps as well; static.
 
     Raises:
