@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxik.datasets.generate import generate
     from jaxik.datasets.grid import Grid
     from jaxik.datasets.plan import Plan
+    from jaxik.datasets.randomize import Randomize
     from jaxik.datasets.trajectories import Trajectories
     from jaxik.kinematics.frames import Frame
     from jaxik.kinematics.motion import Motion
@@ -135,6 +136,7 @@ __all__ = [
     "Problem",
     "QPOptions",
     "QPSolution",
+    "Randomize",
     "RelativeFrameTask",
     "Robot",
     "RollingTask",
@@ -198,6 +200,7 @@ _NAMES = {  # by module
     "jaxik.datasets.generate": "generate",
     "jaxik.datasets.grid": "Grid",
     "jaxik.datasets.plan": "Plan",
+    "jaxik.datasets.randomize": "Randomize",
     "jaxik.datasets.trajectories": "Trajectories",
     "jaxik.kinematics.frames": "Frame",
     "jaxik.kinematics.motion": "Motion",

@@ -112,6 +112,8 @@ a configuration has the sections of jaxik solve, and dataset; a row draws what i
     spread: joints                # or workspace: fewer rows where many configurations have the frame
     keep: all                     # rows with their status; or converged: the others are drawn again
     solutions: 1                  # of each row, best first
+    # randomize: {link_lengths: [0.9, 1.1], tool_offset: 0.02, joint_limits: [0.8, 1], base_position: 0.1,
+    #             base_rotation: 0.1, obstacles: 0.1}   # robot and obstacles of each row, in motions, too; stored
     # grid: {center: [0, 0, 0.4], size: [2, 2, 1.6], resolution: 0.1, directions: 16}   # [m]: targets at the centres of
                                   # voxels instead of sampled ones: a map of what can be reached
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxik.cli.fields import Source
 from jaxik.cli.job import KEYS as SOLVED_KEYS
 from jaxik.cli.job import read_job, target_count
-from jaxik.cli.poses import read_units
+from jaxik.cli.poses import Units, read_units
 from jaxik.cli.restrictions import read_constraints, read_fixed_joints, read_limits
 from jaxik.cli.robot import read_robot
 from jaxik.cli.section import Section, read_numbers
@@ -20,6 +20,7 @@ from jaxik.cli.tracking import read_steps
 from jaxik.cli.yaml_file import YamlFile
 from jaxik.datasets.grid import Grid
 from jaxik.datasets.plan import KEEPS, SPREADS, Plan
+from jaxik.datasets.randomize import Randomize
 from jaxik.datasets.trajectories import Trajectories
 from jaxik.problem.problem import Problem
 from jaxik.robot.loading.catalog import bundled_robots
@@ -40,7 +41,7 @@ def read_plan(file: YamlFile, *, count: int | None, seed: int | None) -> Plan:
         return _plan_of_trajectories(file, count, seed)
     root = file.root
     section = _dataset_section(root)
-    section.allow("count", "shard", "spread", "keep", "solutions", "grid")
+    section.allow("count", "shard", "spread", "keep", "solutions", "grid", "randomize")
     sampled = _sampled(root)
     job = read_job(file, count=1, seed=seed, max_steps=None)
     if job.start is not None and job.start.ndim > 1:
@@ -61,6 +62,7 @@ def read_plan(file: YamlFile, *, count: int | None, seed: int | None) -> Plan:
             spread=section.choice("spread", SPREADS, "joints"),
             grid=_grid(section),
             keep=section.choice("keep", KEEPS, "all"),
+            randomize=_randomize(section, read_units(root)),
             start=job.start,
             options=options,
             shard=_shard(section),
@@ -71,7 +73,7 @@ def read_plan(file: YamlFile, *, count: int | None, seed: int | None) -> Plan:
 def _plan_of_trajectories(file: YamlFile, count: int | None, seed: int | None) -> Plan:
     """The plan of a configuration with the section `track`: rows are motions."""
     root, folder, section = file.root, file.path.parent, _dataset_section(file.root)
-    section.allow("count", "shard", "keep")
+    section.allow("count", "shard", "keep", "randomize")
     for key in ("search", "options"):
         if key in root:
             root.at(key).fail("is for rows that are solved; motions have the section track")
@@ -100,6 +102,7 @@ def _plan_of_trajectories(file: YamlFile, count: int | None, seed: int | None) -
             seed=source.seed,
             sampled=tuple(sorted(sampled)),
             keep=section.choice("keep", KEEPS, "all"),
+            randomize=_randomize(section, units),
             start=start,
             options=options,
             trajectories=_trajectories(track, source),
@@ -147,6 +150,26 @@ def _grid(section: Section) -> Grid | None:
     vectors = {key: read_numbers(grid.get(key), (3,), grid.at(key)) for key in ("center", "size")}
     with grid.place.blamed():
         return Grid(**vectors, resolution=grid.number("resolution"), directions=grid.integer("directions", 1, least=1))
+
+
+def _randomize(section: Section, units: Units) -> Randomize | None:
+    """What of the robot and of obstacles is drawn for each row."""
+    if "randomize" not in section:
+        return None
+    given, factors = (
+        section.section("randomize"),
+        {"link_lengths": 1.0, "joint_limits": 1.0, "base_rotation": units.angle},
+    )
+    factors |= dict.fromkeys(("tool_offset", "base_position", "obstacles"), units.length)
+    given.allow(*factors)
+    numbers = {}
+    for name in given.values:
+        value = given.get(name)
+        shape = (len(value),) if isinstance(value, list) else ()
+        read = read_numbers(value, shape, given.at(name)) * factors[name]
+        numbers[name] = read.tolist()
+    with given.place.blamed():
+        return Randomize(**numbers)
 
 
 def _sampled(root: Section) -> dict[str, int]:

@@ -25,6 +25,7 @@ from jaxik.robot.robot import Robot
 
 # Elements that are solved for a picture, a film or a page, which show fewer: one program serves all three.
 SOLVED = 200
+UNDRAWN = "{path}: its robots are random, or of no model that a file has: there is nothing to draw"
 
 
 def is_configuration(source: str) -> bool:
@@ -100,7 +101,7 @@ def _stored(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | 
     """Model, rows and duration of a step, of a dataset on disk."""
     dataset = Dataset(path)
     if dataset.plan["model"] is None or dataset.plan["randomize"]:
-        raise JaxikError(f"{path}: its robots are random, or of no model that a file has: there is nothing to draw")
+        raise JaxikError(UNDRAWN.format(path=path))
     dataset.check_complete()
     motion = dataset.plan.get("trajectories")
     chosen = evenly(len(dataset), most)
@@ -115,8 +116,8 @@ def _generated(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float
     file.root.allow(*PLAN_KEYS)
     with jax.enable_x64(read_dtype(file.root, None) == "float64"):
         plan = read_plan(file, count=None, seed=None)
-        if plan.model is None:
-            raise JaxikError(f"{path}: its robot is of no model that a file has: there is nothing to draw")
+        if plan.model is None or plan.randomize is not None:
+            raise JaxikError(UNDRAWN.format(path=path))
         chosen = evenly(plan.rows, most)
         rows = RowSolver(plan, len(chosen)).rows_at(chosen)
     return plan.model, rows, None if plan.trajectories is None else plan.trajectories.dt

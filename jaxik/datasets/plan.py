@@ -56,9 +56,9 @@ class Plan:
       spread: "joints": the configurations are uniform in the joint ranges; "workspace": of 16 such configurations one
         is chosen with the odds of the volume that its frame's position sweeps, so that the middle of the workspace,
         where many configurations have the frame, has fewer of them.
-      randomize: `(problem, key) -> problem`, or `(problem, {name: array})` where drawn numbers are to be stored too: a
-        pure function that JAX traces, which draws link lengths, bases, limits or obstacles of a row before its
-        targets are drawn.
+      randomize: a `Randomize`, which draws link lengths, tools, joint limits, the mount or obstacles of a row before
+        its targets are drawn; or a pure function that JAX traces, `(problem, key) -> problem`, or
+        `(problem, {name: array})` where drawn numbers are to be stored too.
       start: configuration (nq,) to start from; None: as `search` does by default; of trajectories a random one.
       options: `SearchOptions` or `SolveOptions`, of trajectories `TrackOptions`. With `solutions` of K rows have K
         configurations, best first.
@@ -181,7 +181,6 @@ class Plan:
 
     def described(self) -> dict[str, Any]:
         """The plan in plain words and numbers: two plans with one description have the same rows."""
-        draw = self.randomize
         return {
             "format": "jaxik dataset",
             "format_version": 1,
@@ -195,7 +194,7 @@ class Plan:
             "trajectories": _described(self.trajectories),
             "speed_limits": None if self.trajectories is None else _speed_limits(self.problem),
             "sampled": list(self.sampled or ()),
-            "randomize": None if draw is None else f"{draw.__module__}.{draw.__qualname__}",
+            "randomize": _described_draw(self.randomize),
             "start": None if self.start is None else _described(np.asarray(self.start)),
             "options": _described(self.options),
             "model": self.model,
@@ -215,6 +214,11 @@ def _speed_limits(problem: Problem) -> list[float | None]:
     ]
     least = np.min([free, *map(np.asarray, own)], axis=0)
     return [float(x) if np.isfinite(x) else None for x in least]
+
+
+def _described_draw(draw: Any) -> Any:
+    """A `Randomize` by its numbers, a function by its name."""
+    return _described(draw) if dataclasses.is_dataclass(draw) else draw and f"{draw.__module__}.{draw.__qualname__}"
 
 
 def _described(value: Any) -> Any:

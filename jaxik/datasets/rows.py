@@ -18,6 +18,7 @@ from jaxik.core.status import Status
 from jaxik.core.trees import parts
 from jaxik.datasets.draws import random_configurations
 from jaxik.datasets.plan import Plan
+from jaxik.datasets.randomize import MEANINGS, Randomize
 from jaxik.datasets.trajectories import followed
 from jaxik.problem.problem import Problem, targeted
 from jaxik.results.solution import Solution
@@ -340,6 +341,8 @@ def _meanings(plan: Plan) -> dict[str, tuple[str, str]]:
     }
     if plan.trajectories is not None:
         words["clearance"] = "m", "least distance of the pairs that are kept apart, at q0 and after each step"
+    if isinstance(plan.randomize, Randomize):
+        words |= MEANINGS
     tasks = plan.problem.tasks | targeted(plan.problem.constraints or {})
     for name, task in tasks.items():
         for part, unit in parts(task.unit).items() if not isinstance(task.unit, str) else [("", task.unit)]:

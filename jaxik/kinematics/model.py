@@ -214,7 +214,9 @@ class RobotModel:
         if free and not any(joint.body in mounted for joint in topology.joints):
             raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
         pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, self.body_position.dtype)[..., None, :])
-        placed = jnp.concatenate([self.body_quaternion, self.body_position], axis=-1)[..., np.array(roots, int), :]
+        bodies = np.broadcast_shapes(self.body_quaternion.shape[:-1], self.body_position.shape[:-1])
+        own = [jnp.broadcast_to(x, (*bodies, x.shape[-1])) for x in (self.body_quaternion, self.body_position)]
+        placed = jnp.concatenate(own, axis=-1)[..., np.array(roots, int), :]
         moved = (pose @ jaxlie.SE3(placed)).wxyz_xyz
         batch = moved.shape[:-2]
         position = jnp.broadcast_to(self.body_position, (*batch, *self.body_position.shape[-2:]))

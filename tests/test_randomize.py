@@ -1,0 +1,119 @@
+"""Rows over robots and obstacles that differ from row to row, of each kind; what was drawn makes them again."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.cli.plans import read_plan
+from jaxik.cli.yaml_file import read_yaml
+from jaxik.datasets.rows import RowSolver
+
+COUNT = 64
+KINDS: dict[str, dict[str, Any]] = {
+    "pairs": {"count": COUNT},
+    "grid": {"grid": jaxik.Grid((0, 0, 0), (2, 1, 2), 0.25)},
+    "trajectories": {"count": COUNT, "trajectories": jaxik.Trajectories(5, 0.05, waypoints=1, speed=(0.01, 0.02))},
+}
+DRAWN = jaxik.Randomize(
+    link_lengths=(0.8, 1.2), tool_offset=(0.0, 0.02, 0.05), joint_limits=(0.5, 1), base_position=0.1,
+    base_rotation=0.3, obstacles=0.2,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def problem() -> jaxik.Problem:
+    robot = jaxik.load_robot("double_pendulum", geometry="model")
+    loose = {"orientation_cost": None, "position_tolerance": 1e-2}
+    task = jaxik.FrameTask.from_configuration(robot, robot.q_home, "tcp", **loose)
+    world = jaxik.World(spheres=jaxik.Spheres([(3.0, 0, 0)], 0.1), boxes=jaxik.Boxes([(0, 0, 4.0)], (0.1, 0.1, 0.1)))
+    limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world, rows=2)
+    return jaxik.Problem(robot, {"tip": task}, limits)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Problem, kind: str) -> None:
+    plan = jaxik.Plan(problem, randomize=DRAWN, **KINDS[kind])
+    rows = RowSolver(plan, COUNT).rows(0, COUNT)
+    q, target = rows["q"], rows["targets/tip/position"]
+
+    def problem_of(row: Any) -> jaxik.Problem:
+        return DRAWN.apply(problem, {name: values[row] for name, values in rows.items()})
+
+    reached = np.stack([problem_of(i).robot.frame_pose(q[i], "tcp").translation() for i in range(COUNT)])
+    np.testing.assert_allclose(np.linalg.norm(reached - target, axis=-1), rows["residuals/tip/position"], atol=1e-9)
+    if kind != "trajectories":
+        own = problem_of(np.s_[:])  # all at once
+        np.testing.assert_allclose(own.robot.frame_pose(q, "tcp").translation(), reached, atol=1e-12)
+        assert isinstance(own.limits, tuple) and isinstance(own.limits[1], jaxik.CollisionLimit)
+        clearance = own.robot.distances(q, own.limits[1].world).distance.min(axis=-1)
+        np.testing.assert_allclose(rows["clearance"], clearance, atol=1e-9)
+    each = (np.s_[:], None) if kind == "trajectories" else np.s_[:]
+    lower, upper = (rows["joint_limits"][..., side][each] for side in (0, 1))
+    assert (q >= lower).all() and (q <= upper).all()
+    solved = rows["success"] if kind == "trajectories" else rows["status"] == jaxik.Status.CONVERGED
+    assert kind == "grid" or solved.mean() > 0.3
+
+
+def test_draws_fill_their_ranges_and_are_independent(problem: jaxik.Problem) -> None:
+    found = jax.vmap(lambda key: DRAWN.draw(problem, key))(jax.random.split(jax.random.key(0), 4000))
+    angle = 2 * np.arccos(np.clip(found["base_pose"][:, 0], -1, 1))
+    shift = np.asarray(found["obstacle_shift"]).reshape(4000, 6)
+    for values, least, most in (
+        (found["link_scale"], 0.8, 1.2), (found["tool_shift"][..., 2], -0.05, 0.05), (angle, 0, 0.3),
+        (found["base_pose"][:, 4:], -0.1, 0.1), (shift, -0.2, 0.2),
+    ):  # fmt: skip
+        assert values.min() >= least - 1e-9 and values.max() <= most + 1e-9
+        assert values.min() < least + 0.01 * (most - least) and values.max() > most - 0.01 * (most - least)
+    assert (found["tool_shift"][..., 0] == 0).all()
+    columns = np.concatenate(
+        [np.asarray(found["link_scale"][:, 2:]), shift, np.asarray(found["base_pose"][:, 4:])], axis=1
+    )
+    assert np.abs(np.corrcoef(columns.T) - np.eye(columns.shape[1])).max() < 0.06
+
+
+CONFIG = """
+robot: double_pendulum
+units: {length: mm, angle: deg}
+tasks: {tip: {frame: tcp, target: {sample: 1}, orientation_cost: null}}
+SECTION
+dataset: {count: 10, randomize: {link_lengths: [0.8, 1.2], tool_offset: [0, 20, 50], base_rotation: 90}}
+"""
+
+
+@pytest.mark.parametrize("section", ["search: true", "track: {dt: 0.05, duration: 1, path: {waypoints: 1}}"])
+def test_a_configuration_says_it_in_its_units(tmp_path: Path, section: str) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("SECTION", section))
+    plan = read_plan(read_yaml(tmp_path / "c.yaml"), count=None, seed=None)
+    wanted = jaxik.Randomize(link_lengths=(0.8, 1.2), tool_offset=(0, 0.02, 0.05), base_rotation=np.pi / 2)
+    assert plan.randomize == wanted and plan.described()["randomize"]["link_lengths"] == [0.8, 1.2]
+
+
+WRONG = {
+    "link_lengths: [0.8, 1.2]|link_lengths: 0.8": "link_lengths is (least, most), above 0, not 0.8",
+    "link_lengths: [0.8, 1.2]|link_lengths: [1.2, 0.8]": "link_lengths is (least, most)",
+    "link_lengths: [0.8, 1.2]|joint_limits: [0.8, 1.2]": "joint_limits is (least, most), above 0 to 1",
+    "tool_offset: [0, 20, 50]|tool_offset: [0, 20]": "tool_offset is a distance [m] or (3,)",
+    "base_rotation: 90|base_rotation: 400": "base_rotation is an angle",
+    "base_rotation: 90|links: 3": "unknown key 'links'",
+    "randomize: {link_lengths: [0.8, 1.2], tool_offset: [0, 20, 50], base_rotation: 90}|randomize: {}": "draws nothing",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_configuration_is_said_in_one_line(tmp_path: Path, wrong: str) -> None:
+    old, new = wrong.split("|")
+    (tmp_path / "c.yaml").write_text(CONFIG.replace("SECTION", "search: true").replace(old, new))
+    with pytest.raises(jaxik.JaxikError) as error:
+        read_plan(read_yaml(tmp_path / "c.yaml"), count=None, seed=None)
+    assert WRONG[wrong] in str(error.value) and "\n" not in str(error.value)
+
+
+def test_obstacles_that_are_none_are_said(problem: jaxik.Problem) -> None:
+    alone = jaxik.Problem(problem.robot, problem.tasks)
+    plan = jaxik.Plan(alone, COUNT, randomize=jaxik.Randomize(obstacles=0.1))
+    with pytest.raises(jaxik.JaxikError, match="keeps away from none of spheres"):
+        RowSolver(plan, COUNT).columns()
