@@ -5,6 +5,7 @@ to one size, and a step rule works on all of them side by side, each with its ow
 point takes from each chain what that chain accepts.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +17,17 @@ from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.chains import Group, Item, items_of, joined, part_met
-from jaxik.solvers.nonlinear.formulation import Formulation, Rows, errors, evaluate, retract, rows, task_groups
+from jaxik.solvers.nonlinear.formulation import (
+    Formulation,
+    Rows,
+    errors,
+    evaluate,
+    hard_constraints,
+    retract,
+    row_spans,
+    rows,
+    rows_that_count,
+)
 from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import Rule, State, Step, Trial, unfinished
 from jaxik.solvers.nonlinear.scaling import limits_at, step_scale
@@ -115,8 +126,19 @@ def start(
     )
 
 
-def step(prepared: Formulation, split: Split, state: State, options: SolveOptions, level: Level, rule: Rule) -> State:
-    """As `levenberg_marquardt.step`, each chain for itself; those that have ended stay."""
+def step(
+    prepared: Formulation,
+    split: Split,
+    state: State,
+    options: SolveOptions,
+    level: Level,
+    rule: Rule,
+    meeting: jax.Array | None = None,
+) -> State:
+    """As `levenberg_marquardt.step`, each chain for itself; those that have ended stay.
+
+    `meeting` (k,), and `options.max_steps`, which may be one number, or (k,), are of each chain.
+    """
     q = state.q[0]
     limits, scale = limits_at(prepared, q), _columns(split, step_scale(prepared))
     box = _box(split, limits)
@@ -124,13 +146,16 @@ def step(prepared: Formulation, split: Split, state: State, options: SolveOption
     over = state.ended | state.crawling
     still = over | jnp.isinf(state.cost)
     displacement = _together(split, prepared, jnp.where(still[:, None], 0, proposed.displacement))
-    trial, reported = _evaluated(prepared, split, retract(prepared, q, limits, displacement), level, rule)
+    there = retract(prepared, q, limits, displacement)
+    trial, reported = _evaluated(prepared, split, there, level, rule, meeting)
     trial = trial._replace(errors=_spread(split, reported))
 
-    def conclude(state: State, scale: jax.Array, box: Box, proposed: Step, trial: Trial) -> State:
-        return rule.conclude(prepared, state, scale, box, proposed, trial, options)
+    def conclude(state: State, scale: jax.Array, box: Box, proposed: Step, trial: Trial, most: jax.Array) -> State:
+        own = dataclasses.replace(options, max_steps=most)
+        return rule.conclude(prepared, state, scale, box, proposed, trial, own)
 
-    moved = jax.vmap(conclude)(state, scale, box, proposed, trial)
+    most = jnp.broadcast_to(options.max_steps, split.size)
+    moved = jax.vmap(conclude)(state, scale, box, proposed, trial, most)
     moved = jax.tree.map(lambda new, old: jnp.where(over.reshape(-1, *(1,) * (new.ndim - 1)), old, new), moved, state)
     return moved._replace(
         q=_spread(split, _merged_configuration(prepared, split, moved.q)),
@@ -143,10 +168,9 @@ def ended(state: State) -> jax.Array:
     return jnp.all(state.ended | state.crawling)
 
 
-def outcome_of(state: State, before: Outcome, frozen: jax.Array, first: bool) -> Outcome:
-    """How chains stand after a phase; `first`: what is met after it is solved."""
+def outcome_of(state: State, before: Outcome, frozen: jax.Array, solved: jax.Array) -> Outcome:
+    """How chains stand after a phase, which has left those that are frozen (k,)."""
     crawling = unfinished(state)
-    solved = state.met & ~crawling if first else jnp.zeros_like(state.met)
     found = Outcome(state.cost, state.size, state.met, crawling, state.stationary, solved, state.iterations)
     return jax.tree.map(lambda old, new: jnp.where(frozen, old, new), before, found)
 
@@ -190,7 +214,9 @@ def moving_alone(prepared: Formulation, split: Split, frozen: jax.Array) -> jax.
     return mask if given is None else mask & given
 
 
-def _evaluated(prepared: Formulation, split: Split, q: jax.Array, level: Level, rule: Rule) -> tuple[Trial, Any]:
+def _evaluated(
+    prepared: Formulation, split: Split, q: jax.Array, level: Level, rule: Rule, meeting: jax.Array | None = None
+) -> tuple[Trial, Any]:
     """A configuration (nq,) by chains, and what tasks report there."""
     kin = evaluate(prepared, q)
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
@@ -201,8 +227,16 @@ def _evaluated(prepared: Formulation, split: Split, q: jax.Array, level: Level, 
         model = Rows(residual, _matrices(_blocks(model.jacobian, places), columns))
     else:
         model = type(model)(_columns(split, model.gradient), _matrices(_blocks(model.hessian, columns), columns))
-    cost = 0.5 * jnp.sum(residual * residual, axis=1)
     met = jnp.stack([_met(prepared, items, reported, level) for items in split.items])
+    if meeting is not None:
+        held = hard_constraints(prepared.problem)
+        counts = _blocks(rows_that_count(prepared, kin, level, held, jnp.ones((), bool)), places)
+        counts = jnp.where(meeting[:, None], counts, 1)
+        residual = residual * counts
+        model = Rows(residual, model.jacobian * counts[..., None])
+        alone = jnp.stack([_met(prepared, items, reported, held) for items in split.items])
+        met = jnp.where(meeting, alone, met)
+    cost = 0.5 * jnp.sum(residual * residual, axis=1)
     box = _box(split, limits_at(prepared, q))
     return Trial(_spread(split, q), model, cost, (), met, box), reported
 
@@ -219,19 +253,9 @@ def _met(prepared: Formulation, items: tuple[Item, ...], reported: dict[str, Any
 
 def _rows_of(prepared: Formulation, split: Split, kin: Kinematics, level: Level) -> tuple[tuple[int, ...], ...]:
     """Of each chain its rows (k, r) among those of a level; PAD behind the last."""
-    starts, end = dict[str, int](), 0
-    sizes = dict[str, int]()
-    for group in task_groups(prepared, level):
-        for name, task in zip(group.names, group.tasks, strict=True):
-            shapes = jax.eval_shape(lambda task=task: task.residual(prepared.problem.robot, kin))
-            starts[name], sizes[name] = end, sum(x.size for x in jax.tree.leaves(shapes))
-            end += sizes[name]
-    own = []
-    for items in split.items:
-        parts = [item.part for item in items if item.part.task in level]
-        spans = [part.rows or (0, sizes[part.task]) for part in parts]
-        own.append([starts[p.task] + i for p, span in zip(parts, spans, strict=True) for i in range(*span)])
-    return _filled(own)
+    spans = row_spans(prepared, kin, level)
+    parts = [[item.part for item in items if item.part.task in level] for items in split.items]
+    return _filled([[i for p in own for i in spans[p.task][slice(*(p.rows or (None,)))]] for own in parts])
 
 
 def _columns(split: Split, x: jax.Array) -> jax.Array:

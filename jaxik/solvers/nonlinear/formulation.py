@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
@@ -159,6 +160,26 @@ def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
         residual = residual + minus @ kin.q[robot.nq :]
         jacobian = jnp.concatenate([jacobian, minus], axis=1)
     return Rows(residual, jacobian)
+
+
+def row_spans(prepared: Formulation, kin: Kinematics, level: Level) -> dict[str, range]:
+    """Of each task of a level its rows among those of the level."""
+    spans, end, own = dict[str, range](), 0, without_slack(prepared, kin)
+    for group in task_groups(prepared, level):
+        for name, task in zip(group.names, group.tasks, strict=True):
+            shapes = jax.eval_shape(lambda task=task: task.residual(prepared.problem.robot, own))
+            start, end = end, end + sum(x.size for x in jax.tree.leaves(shapes))
+            spans[name] = range(start, end)
+    return spans
+
+
+def rows_that_count(prepared: Formulation, kin: Kinematics, level: Level, held: Level, alone: jax.Array) -> jax.Array:
+    """1 for the rows (m,) of a level that count, 0 for those of tasks other than `held` where these count alone ()."""
+    spans = row_spans(prepared, kin, level)
+    other = np.ones(sum(map(len, spans.values())), bool)
+    for name in held:
+        other[list(spans[name])] = False
+    return jnp.where(alone & other, 0, 1).astype(kin.q.dtype)
 
 
 def _minus_slack(prepared: Formulation, sizes: dict[Level, int], dtype: Any) -> jax.Array:

@@ -15,7 +15,18 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.fusion import materialize_mask
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box
-from jaxik.solvers.nonlinear.formulation import Formulation, Rows, errors, evaluate, has_tolerances, met, retract, rows
+from jaxik.solvers.nonlinear.formulation import (
+    Formulation,
+    Rows,
+    errors,
+    evaluate,
+    hard_constraints,
+    has_tolerances,
+    met,
+    retract,
+    rows,
+    rows_that_count,
+)
 from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions
 
@@ -139,19 +150,52 @@ def start(
     )
 
 
-def step(prepared: Formulation, state: State, options: SolveOptions, level: Level, rule: Rule) -> State:
-    """Propose a step, evaluate where it leads, and accept or reject that."""
+def step(
+    prepared: Formulation,
+    state: State,
+    options: SolveOptions,
+    level: Level,
+    rule: Rule,
+    meeting: jax.Array | None = None,
+) -> State:
+    """Propose a step, evaluate where it leads, and accept or reject that.
+
+    `meeting` (): whether the hard constraints of the level count alone; None: they do not.
+    """
     limits, scale = limits_at(prepared, state.q), step_scale(prepared)
     proposed = rule.propose(prepared, state, scale, limits, options)
     displacement = jnp.where(jnp.isinf(state.cost), 0, proposed.displacement)
     q = retract(prepared, state.q, limits, displacement)
     kin = evaluate(prepared, q)
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
+    fulfilled = met(prepared, reported, level) & has_tolerances(prepared.problem, level)
+    if meeting is not None:
+        held = hard_constraints(prepared.problem)
+        counts = rows_that_count(prepared, kin, level, held, meeting)
+        found = Rows(found.residual * counts, found.jacobian * counts[:, None])
+        fulfilled = jnp.where(meeting, met(prepared, reported, held), fulfilled)
     cost = 0.5 * jnp.sum(found.residual * found.residual)
     model, there = rule.expand(prepared, kin, found, level), limits_at(prepared, q)
-    fulfilled = met(prepared, reported, level) & has_tolerances(prepared.problem, level)
     trial = Trial(q, model, cost, reported, fulfilled, there)
     return rule.conclude(prepared, state, scale, limits, proposed, trial, options)
+
+
+def restarted(state: State, again: jax.Array, damping: Any) -> State:
+    """The state, as before the first step where it is to start again (), on other rows, from where it is."""
+    no = jnp.zeros_like(state.met)
+    infinite = jnp.full_like(state.cost, jnp.inf)
+    fresh = state._replace(
+        cost=infinite,
+        damping=jnp.broadcast_to(damping, infinite.shape).astype(infinite.dtype),
+        size=infinite,
+        met=no,
+        crawling=no,
+        stationary=no,
+        ended=no,
+        before=state.iterations,
+    )
+    changed = ("cost", "damping", "size", "met", "crawling", "stationary", "ended", "before")
+    return state._replace(**{x: jnp.where(again, getattr(fresh, x), getattr(state, x)) for x in changed})
 
 
 def advance(

@@ -141,12 +141,6 @@ def _of_penalty(state: exact_penalty.State) -> Result:
     )
 
 
-def of_first_phase(state: levenberg_marquardt.State) -> Result:
-    """The result of the first phase, after which an element may be solved."""
-    result = of_state(state)
-    return result._replace(solved=result.met & ~result.crawling)
-
-
 def of_chains(state: levenberg_marquardt.State, chains: Outcome) -> Result:
     """The result of a phase of Levenberg-Marquardt on several chains."""
     done = chains.met & ~chains.crawling
@@ -218,18 +212,14 @@ def aimed(constrained: bool, levels: tuple[Level, ...]) -> Level:
 def _gauss_newton(
     active: Callable[[Result], jax.Array] | None,
     names: Callable[..., Level],
-    spare: int = 0,
-    result: Callable[[levenberg_marquardt.State], Result] = of_state,
 ) -> Phase:
-    """Gauss-Newton steps on the rows of `names`; `spare` of the element's steps are left for later phases."""
+    """Gauss-Newton steps on the rows of `names`."""
     return _steps(
         GAUSS_NEWTON,
         names,
         # Chains that are met already wait for the others.
         lambda chains: chains.solved,
         lambda context, so_far: context.options.initial_damping,
-        lambda options: _sparing(options, spare),
-        result,
         active=active,
         ended=lambda state: chain_steps.ended(state) if state.cost.ndim else state.ended | state.crawling,
         record_row=functools.partial(record_row, 0),
@@ -248,8 +238,6 @@ def _newton() -> Phase:
         lambda levels: levels[0],
         lambda chains: ~chains.crawling,
         damping,
-        lambda options: options,
-        of_state,
         active=lambda result: result.crawling,
         ended=lambda state: jnp.all(state.ended) if state.cost.ndim else state.ended,
         record_row=functools.partial(record_row, 1),
@@ -262,35 +250,104 @@ def _steps(
     names: Callable[..., Level],
     waits: Callable[[Outcome], jax.Array],
     damping: Callable[[Context, Result], jax.Array],
-    options: Callable[[SolveOptions], SolveOptions],
-    result: Callable[[levenberg_marquardt.State], Result],
     **fields: Any,
 ) -> Phase:
     """A phase of steps by a rule on the rows of `names`; `waits`: which chains do not take part; `fields`: of it."""
 
     def init(context: Context, so_far: Result, _: jax.Array) -> levenberg_marquardt.State:
-        prepared, level = context.prepared, names(context.prepared.levels)
-        first = damping(context, so_far)
-        if (split := split_of(context)) is not None and (chains := so_far.chains) is not None:
-            q, errors, spent = so_far.q, so_far.errors, so_far.spent
-            return chain_steps.start(prepared, split, q, errors, chains, waits(chains), first, level, spent, rule)
-        return levenberg_marquardt.start(
-            prepared, so_far.q, so_far.errors, so_far.iterations, first, level, so_far.spent, rule
-        )
+        return _started(context, so_far, rule, names(context.prepared.levels), waits, damping(context, so_far))
 
     def step(context: Context, state: levenberg_marquardt.State) -> levenberg_marquardt.State:
-        level, chosen = names(context.prepared.levels), options(context.options)
+        prepared, options, level = context.prepared, context.options, names(context.prepared.levels)
         if (split := split_of(context)) is not None:
-            return chain_steps.step(context.prepared, split, state, chosen, level, rule)
-        return levenberg_marquardt.step(context.prepared, state, chosen, level, rule)
+            return chain_steps.step(prepared, split, state, options, level, rule)
+        return levenberg_marquardt.step(prepared, state, options, level, rule)
 
     def conclude(context: Context, so_far: Result, state: levenberg_marquardt.State) -> tuple[Result, jax.Array]:
         if (chains := so_far.chains) is not None:
-            first = result is of_first_phase
-            return of_chains(state, chain_steps.outcome_of(state, chains, waits(chains), first)), jnp.zeros((), bool)
-        return result(state), jnp.zeros((), bool)
+            solved = jnp.zeros_like(state.met)
+            return of_chains(state, chain_steps.outcome_of(state, chains, waits(chains), solved)), jnp.zeros((), bool)
+        return of_state(state), jnp.zeros((), bool)
 
     return Phase(init=init, step=step, conclude=conclude, **fields)
+
+
+def _started(
+    context: Context,
+    so_far: Result,
+    rule: levenberg_marquardt.Rule,
+    level: Level,
+    waits: Callable[[Outcome], jax.Array],
+    damping: Any,
+) -> levenberg_marquardt.State:
+    """Before the first step of a phase, of each chain where there are several."""
+    prepared, q, errors, spent = context.prepared, so_far.q, so_far.errors, so_far.spent
+    if (split := split_of(context)) is not None and (chains := so_far.chains) is not None:
+        return chain_steps.start(prepared, split, q, errors, chains, waits(chains), damping, level, spent, rule)
+    return levenberg_marquardt.start(prepared, q, errors, so_far.iterations, damping, level, spent, rule)
+
+
+class _Approach(NamedTuple):
+    """Steps of Gauss-Newton, and whether they meet the constraints alone (), of each chain where there are several."""
+
+    state: levenberg_marquardt.State
+    meeting: jax.Array
+
+
+def _approach(meets: bool = True) -> Phase:
+    """Gauss-Newton steps on constraints and tasks together, then, where that has not solved them, on constraints alone.
+
+    Of the element's steps some are left for those. One program does both: a second one would be another 400 kernels.
+    Constraints of which some may yield are not met alone (`meets`).
+    """
+
+    def solved(approach: _Approach) -> jax.Array:
+        state, meeting = approach
+        return state.met & ~levenberg_marquardt.unfinished(state) & ~meeting
+
+    def over(approach: _Approach) -> jax.Array:
+        """Whether what is done now is done."""
+        return approach.state.ended | approach.state.crawling
+
+    def turns(approach: _Approach) -> jax.Array:
+        unsolved = ~approach.meeting & ~solved(approach) & jnp.isfinite(approach.state.cost)
+        return over(approach) & unsolved if meets else jnp.zeros_like(unsolved)
+
+    def init(context: Context, so_far: Result, _: jax.Array) -> _Approach:
+        level, damping = aimed(True, context.prepared.levels), context.options.initial_damping
+        state = _started(context, so_far, GAUSS_NEWTON, level, lambda chains: chains.solved, damping)
+        return _Approach(state, jnp.zeros_like(state.met))
+
+    def step(context: Context, approach: _Approach) -> _Approach:
+        prepared, level, again = context.prepared, aimed(True, context.prepared.levels), turns(approach)
+        meeting = approach.meeting | again
+        state = levenberg_marquardt.restarted(approach.state, again, context.options.initial_damping)
+        options = _sparing(context.options, jnp.where(meeting, 0, RESERVED_STEPS))
+        if (split := split_of(context)) is not None:
+            moved = chain_steps.step(prepared, split, state, options, level, GAUSS_NEWTON, meeting)
+        else:
+            moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, meeting)
+        return _Approach(moved, meeting)
+
+    def conclude(context: Context, so_far: Result, approach: _Approach) -> tuple[Result, jax.Array]:
+        state, done = approach.state, solved(approach)
+        if (chains := so_far.chains) is not None:
+            return of_chains(state, chain_steps.outcome_of(state, chains, chains.solved, done)), jnp.zeros((), bool)
+        return of_state(state)._replace(solved=done), jnp.zeros((), bool)
+
+    def recorded(before: _Approach, after: _Approach) -> Any:
+        # What is evaluated first on the constraints alone has its row already.
+        turned = after.meeting & ~before.meeting
+        return record_row(0, before.state._replace(met=before.state.met & ~turned), after.state)
+
+    return Phase(
+        active=None,
+        init=init,
+        step=step,
+        ended=lambda approach: jnp.all(over(approach) & ~turns(approach)),
+        conclude=conclude,
+        record_row=recorded,
+    )
 
 
 def _lower(level: int, constrained: bool) -> Phase:
@@ -355,16 +412,17 @@ def phases(
     Args:
       yields: whether a constraint may yield; tasks have one level then.
     """
-    spare = RESERVED_STEPS if constrained else 0
-    aim = (_gauss_newton(None, functools.partial(aimed, constrained), spare, of_first_phase),)
     if yields:
-        return (*(first or aim), _yielding())
-    meet = _gauss_newton(lambda result: jnp.isfinite(result.cost) & ~result.solved, lambda levels: levels[0])
-    highest = (*(first or aim), meet, _newton()) if constrained else (*(first or aim), _newton())
-    return (*highest, *(_lower(level, constrained) for level in range(1, level_count)))
+        return (*(first or (_approach(meets=False),)), _yielding())
+    if not first:
+        first = (_approach() if constrained else _gauss_newton(None, lambda levels: levels[0]),)
+    elif constrained:
+        unsolved = _gauss_newton(lambda result: jnp.isfinite(result.cost) & ~result.solved, lambda levels: levels[0])
+        first = (*first, unsolved)
+    return (*first, _newton(), *(_lower(level, constrained) for level in range(1, level_count)))
 
 
-def _sparing(options: SolveOptions, steps: int) -> SolveOptions:
+def _sparing(options: SolveOptions, steps: jax.Array) -> SolveOptions:
     """The options with some of the steps, at most half of them, left for later."""
     most = options.max_steps
-    return dataclasses.replace(options, max_steps=most - jnp.minimum(steps, most // 2)) if steps else options
+    return dataclasses.replace(options, max_steps=most - jnp.minimum(steps, most // 2))
