@@ -54,7 +54,7 @@ def test_solve_prints_and_saves_what_yields(folder: Path, capsys: Any) -> None:
     assert facts["status"]["CONVERGED"] == 2
     assert facts["yielded"]["hand/position"] == {"count": 1, "median": pytest.approx(1), "max": pytest.approx(1)}
     assert facts["yielded"]["half_space_0"] == {"count": 1, "median": pytest.approx(0.1), "max": pytest.approx(0.1)}
-    found = jaxik.load(folder / "found.npz")
+    found: Any = jaxik.load(folder / "found.npz")
     np.testing.assert_allclose(found.yielded["hand"]["position"], [[0, 0, 0], [1, 0, 0]], atol=1e-8)
     np.testing.assert_array_equal(found.yielded["hand"]["position"][0], 0)
     np.testing.assert_allclose(found.yielded["half_space_0"], [[0.1], [0]], atol=1e-9)

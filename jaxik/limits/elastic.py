@@ -19,7 +19,7 @@ from jaxik.robot.robot import Robot
 from jaxik.tasks.base import TargetPart, Task
 
 PENALTY = 10.0
-SINGULAR_VALUE = 0.05
+SINGULAR_VALUE = 0.1
 # By how much a rank of `order` multiplies the penalty.
 FACTOR = 10.0
 
