@@ -14,6 +14,7 @@ import mujoco
 import numpy as np
 import pytest
 from cli_runs import ARM, POINT, arm_folder, interrupted_after, solve_command, stay, tip, without_solving  # noqa: F401 (fixtures)
+from tables import exhaustive
 
 import jaxik
 from jaxik.cli import batches, main
@@ -352,7 +353,11 @@ def test_configuration_of_the_help_is_one(jaxik_run: Any, folder: Path, monkeypa
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["robots"], "double_pendulum"), (["info", "panda"], "mass"), (["info", "panda", "--json"], '"mass"')],
+    [
+        pytest.param(["robots"], "double_pendulum", marks=exhaustive),
+        (["info", "panda"], "mass"),
+        pytest.param(["info", "panda", "--json"], '"mass"', marks=exhaustive),
+    ],
     ids=str,
 )
 def test_command_runs_as_a_module_without_noise(folder: Path, arguments: list[str], said: str) -> None:

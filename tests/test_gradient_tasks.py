@@ -90,7 +90,7 @@ SOLVED: dict[str, Callable[[], Case]] = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(SOLVED, ["a posture at the start, below a position"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(SOLVED, ["a loop as a task"]))
 def test_derivatives_of_a_solution_are_those_of_solving_again(name: str) -> None:
     check_solve(SOLVED[name]())
 

@@ -16,7 +16,7 @@ import numpy as np
 import oracle
 import pytest
 import random_trees
-from tables import exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 from jaxik.batching.broadcast import over_batch
 from jaxik.core.errors import JaxikError, JaxikWarning
@@ -60,8 +60,9 @@ IN_FLOAT32 = (
     "upkie",
     "frax_panda",
 )
-# What differs there by the kind of joint and by depth; the other models have more of the same.
-ALWAYS_IN_FLOAT32 = (0, "pendula", "ur5e", "shadow_hand")
+# What differs by the kind of joint, by depth and by the format of the file; the other models have more of the same.
+ALWAYS = [(name, np.float64) for name in (0, 1, "shadow_hand", "pendula", "gym_walker2d", "frax_panda")]
+ALWAYS += [(0, np.float32), ("shadow_hand", np.float32)]
 CASES = [(name, np.float64) for name in (*SEEDS, *MODELS)] + [(name, np.float32) for name in (*SEEDS[:3], *IN_FLOAT32)]
 BATCH = 6
 # What is compiled for a few configurations need not run fast.
@@ -133,10 +134,7 @@ def everything(evaluation: Plan, moved: tuple[Frame, ...], robot: Robot, q: jax.
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [
-        case if case[1] is np.float64 or case[0] in ALWAYS_IN_FLOAT32 else pytest.param(*case, marks=exhaustive)
-        for case in CASES
-    ],
+    [case if case in ALWAYS else pytest.param(*case, marks=exhaustive) for case in CASES],
     ids=[f"{name}-{np.dtype(dtype)}" for name, dtype in CASES],
 )
 def test_kinematics_agree_with_c_mujoco(name: str | int, dtype: Any) -> None:
@@ -378,7 +376,7 @@ def test_derivatives_agree_with_central_differences() -> None:
     np.testing.assert_allclose(by_q @ step, weights @ want, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["panda", "ur5e", "humanoid"])
+@pytest.mark.parametrize("name", mostly_exhaustive(["panda", "ur5e", "humanoid"], ["ur5e"]))
 def test_the_worlds_own_pose_has_no_say(name: str) -> None:
     """The identity stands in its row, and for bodies that are not there: a gradient must not move it."""
     robot = load_robot(name)

@@ -11,6 +11,7 @@ import pinocchio
 import pytest
 from limit_rows import BUNDLED, DT, agree, finite_rows, jaxik_robot
 from pink.limits import FloatingBaseVelocityLimit
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik.kinematics.topology import JointType
@@ -99,7 +100,7 @@ def in_our_tangent(both: Pair, q: np.ndarray, rows: Any) -> tuple[np.ndarray, np
     return matrix, rows[1]
 
 
-@pytest.mark.parametrize("name", PINK_ROBOTS)
+@pytest.mark.parametrize("name", mostly_exhaustive(PINK_ROBOTS, ["arm", "floating arm", "wheeled_biped"]))
 def test_limits_are_those_of_pink(name: str, tmp_path: Path) -> None:
     both = pair(name, tmp_path)
     robot, model = both.robot, both.model

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik.robot.robot import Robot
@@ -122,7 +123,7 @@ def test_mujoco_holds_the_saved_loops_where_they_are_solved(tmp_path: Path) -> N
 KINDS = ["spherical", "universal", "hinge", "cylinder", "slide", "weld", ("x", "rz"), ("ry",), ("rx", "rz")]
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("kind", mostly_exhaustive(KINDS, ["universal", "cylinder", ("rx", "rz")]), ids=str)
 def test_rows_of_closures_have_the_derivatives_of_differences(kind: Any) -> None:
     """By hinges, slides, balls and free joints, at large angles, between sites, bodies and the world."""
     tree = jaxik.load_robot(TREE)
@@ -138,7 +139,7 @@ def test_rows_of_closures_have_the_derivatives_of_differences(kind: Any) -> None
     q = robot.sample(jax.random.key(1))
     ways = 1e-6 * jnp.eye(robot.nv)
     ahead, back = (jax.vmap(lambda w, s=sign: rows(robot.integrate(q, s * w)))(ways) for sign in (1, -1))
-    jacobian = task.jacobian(robot, robot.kinematics(q, task.frames))
+    jacobian = jax.jit(lambda q: task.jacobian(robot, robot.kinematics(q, task.frames)))(q)
     np.testing.assert_allclose(jacobian, (ahead - back).T / 2e-6, atol=2e-8)
     assert np.all(np.abs(rows(held)[: len(ahead[0]) // 3]) < 1e-12)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from fresh import run_program
 from scipy.spatial import ConvexHull
+from tables import mostly_exhaustive
 
 import jaxik
 from benchmarks import mechanisms
@@ -28,6 +29,8 @@ from jaxik.pictures.surfaces import grid_surface, hull_surface
 
 SIZE = 160, 120
 MAGENTA = 1.0, 0.0, 1.0
+# An arm, a hand with couplings and a closed loop.
+EVERY_ROBOT = pytest.mark.parametrize("name", mostly_exhaustive(jaxik.bundled_robots(), ["panda", "hand", "four_bar"]))
 needs_gl = pytest.mark.skipif(canvas.backend() is None, reason="no OpenGL: apt-get install libegl1 libosmesa6")
 
 
@@ -50,7 +53,7 @@ def frame_of(robot: jaxik.Robot) -> jaxik.Frame:
 
 
 @needs_gl
-@pytest.mark.parametrize("name", jaxik.bundled_robots())
+@EVERY_ROBOT
 def test_a_robot_is_drawn_with_its_tip_at_the_projected_pixel(name: str) -> None:
     robot = jaxik.load_robot(name)
     frame = frame_of(robot)
@@ -100,7 +103,7 @@ def test_any_model_is_drawn(kind: str) -> None:
     assert 0.01 < np.mean(np.any(np.abs(whole.astype(int) - empty) > 30, axis=-1)) < 0.7
 
 
-@pytest.mark.parametrize("name", jaxik.bundled_robots())
+@EVERY_ROBOT
 def test_the_camera_has_everything_in_view(name: str) -> None:
     drawing = draw(jaxik.load_robot(name))
     centers, _ = bounding_balls(drawing)

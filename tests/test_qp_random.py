@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import qp_oracle
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import QPSolution, Status
@@ -17,6 +17,8 @@ from jaxik.qp_solver import Program
 BATCH = 100
 # Variables, rows, equalities.
 SHAPES = [(2, 3, 0), (7, 0, 0), (7, 2, 0), (12, 8, 2), (41, 20, 6), (60, 12, 0)]
+# Bounds alone, everything, and everything of a large program.
+COMMON = [(7, 0, 0), (12, 8, 2), (41, 20, 6)]
 
 
 def solve(program: Program, dtype: Any = jnp.float64) -> QPSolution:
@@ -44,16 +46,18 @@ def against_oracles(program: Program, solution: QPSolution, oracles: list[Any]) 
     return np.bincount(solution.status, minlength=len(Status))
 
 
-@pytest.mark.parametrize(("n", "m", "p"), SHAPES)
-def test_random_programs_agree_with_daqp_and_quadprog(n: int, m: int, p: int) -> None:
+@pytest.mark.parametrize("shape", mostly_exhaustive(SHAPES, COMMON))
+def test_random_programs_agree_with_daqp_and_quadprog(shape: tuple[int, int, int]) -> None:
+    n, m, p = shape
     program = qp_oracle.random_program(np.random.default_rng(n), BATCH, n, m, p)
     ended = against_oracles(program, solve(program), [qp_oracle.from_daqp, qp_oracle.from_quadprog])
     assert ended[Status.CONVERGED] > 0.5 * BATCH
     assert (ended[Status.INFEASIBLE] > 0.03 * BATCH) == (m > 1)
 
 
-@pytest.mark.parametrize(("n", "m", "p"), SHAPES)
-def test_flat_programs_agree_with_daqp(n: int, m: int, p: int) -> None:
+@pytest.mark.parametrize("shape", mostly_exhaustive(SHAPES, COMMON))
+def test_flat_programs_agree_with_daqp(shape: tuple[int, int, int]) -> None:
+    n, m, p = shape
     rng = np.random.default_rng(100 + n)
     program = qp_oracle.random_program(rng, BATCH, n, m, p, rank=n // 2, damping=0.0)
     # A third has no curvature at all. Finite bounds: else there need not be a minimum.
@@ -65,7 +69,8 @@ def test_flat_programs_agree_with_daqp(n: int, m: int, p: int) -> None:
     against_oracles(program, solve(program), [qp_oracle.from_daqp])
 
 
-@pytest.mark.parametrize("shape", mostly_exhaustive(SHAPES, [(12, 8, 2)]))
+@exhaustive
+@pytest.mark.parametrize("shape", SHAPES)
 def test_ten_thousand_random_programs_agree_with_daqp_and_quadprog(shape: tuple[int, int, int]) -> None:
     n, m, p = shape
     rng = np.random.default_rng(1000 + n)
@@ -80,8 +85,9 @@ def test_ten_thousand_random_programs_agree_with_daqp_and_quadprog(shape: tuple[
         against_oracles(program, solve(program), oracles)
 
 
-@pytest.mark.parametrize(("n", "m", "p"), [(7, 0, 0), (12, 8, 2), (41, 20, 6)])
-def test_float32_solves_to_one_in_ten_thousand(n: int, m: int, p: int) -> None:
+@pytest.mark.parametrize("shape", mostly_exhaustive([(7, 0, 0), (12, 8, 2), (41, 20, 6)], [(12, 8, 2)]))
+def test_float32_solves_to_one_in_ten_thousand(shape: tuple[int, int, int]) -> None:
+    n, m, p = shape
     program = qp_oracle.random_program(np.random.default_rng(200 + n), BATCH, n, m, p)
     single = Program(*(None if x is None else np.asarray(x, np.float32) for x in program))
     solution = solve(program, jnp.float32)

@@ -9,6 +9,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik.rl import ActionState, PoseAction
@@ -37,10 +38,10 @@ def followed(act: PoseAction, q: Any, actions: Any) -> tuple[jax.Array, Any]:
 
 
 @pytest.mark.parametrize(("name", "axes", "reference"), [
-    ("panda", "world", "target"),
+    pytest.param("panda", "world", "target", marks=exhaustive),
     ("panda", "frame", "measured"),
     ("ur5e on its side", "base", "target"),
-    ("ur5e on its side", "world", "measured"),
+    pytest.param("ur5e on its side", "world", "measured", marks=exhaustive),
 ])  # fmt: skip
 def test_a_constant_action_moves_the_frame_by_so_much_and_by_nothing_else(name: str, axes: str, reference: str) -> None:
     robot = robot_of(name)
@@ -87,7 +88,9 @@ def test_an_absolute_action_is_a_pose_in_the_axes_of_the_base() -> None:
 
 
 @pytest.mark.parametrize(("name", "reference"), [
-    ("panda", "target"), ("ur5e on its side", "measured"), ("dual_arm", "target"),
+    pytest.param("panda", "target", marks=exhaustive),
+    ("ur5e on its side", "measured"),
+    pytest.param("dual_arm", "target", marks=exhaustive),
 ])  # fmt: skip
 def test_random_actions_never_leave_joint_or_speed_limits(name: str, reference: str) -> None:
     robot = robot_of(name)

@@ -16,6 +16,7 @@ import oracle
 import own_tasks
 import pytest
 import random_trees
+from tables import mostly_exhaustive
 
 from jaxik.core.errors import JaxikError, JaxikWarning, UnknownNameError
 from jaxik.kinematics.frames import Frame
@@ -47,6 +48,8 @@ def duck() -> Robot:
     return load_robot(FREE)
 
 
+# Every joint type, joints with a reference, couplings, meshes; MJCF and URDF.
+ALWAYS = ("pendula", "gym_walker2d", "robotiq_2f85", "shadow_hand", "upkie", "frax_panda")
 LEAVES = {
     "body_position": "body_pos",
     "body_quaternion": "body_quat",
@@ -58,7 +61,7 @@ LEAVES = {
 }
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", mostly_exhaustive(models.MODELS, ALWAYS))
 def test_a_published_model_loads_alike_from_its_file_and_from_the_compiled_model(name: str) -> None:
     model = models.reference_model(name)
     with warnings.catch_warnings():

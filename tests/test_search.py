@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from own_tasks import MIXED
 from searches import PLANE, arm, errors, found, planar, planar_targets, tip_task
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 from ur_kinematics import branches as closed_form
 
 import jaxik
@@ -116,6 +116,7 @@ def test_joints_that_are_held_or_of_no_use_stay_at_the_first_start() -> None:
     assert solution.converged and solution.q[2] == start[2]
 
 
+@exhaustive
 def test_lower_levels_are_solved_from_what_was_found() -> None:
     robot, target, _ = arm("panda")
     robot = dataclasses.replace(robot)

@@ -161,24 +161,24 @@ def test_hessians_are_second_derivatives_of_the_cost_along_integrate(name: str) 
 
 
 def test_hessian_of_a_problem_adds_its_tasks() -> None:
-    robot, frame = robot_of("panda")
+    robot, frame = robot_of("tree")
     q, target = robot.sample(jax.random.key(2), (COUNT,))[0], jax.tree.map(lambda x: x[0], targets())
     tasks = {kind: FrameTask(frame, target, **KINDS[kind]) for kind in ("position", "weighted pose")}
     both = formulation(Problem(robot, tasks))
     found = jax.jit(lambda q: level_hessian(both, q))(q)
-    parts = [derivatives_of("panda")["hessian"][0, list(KINDS).index(kind)] for kind in tasks]
+    parts = [derivatives_of("tree")["hessian"][0, list(KINDS).index(kind)] for kind in tasks]
     np.testing.assert_allclose(found, sum(parts), rtol=0, atol=1e-12)
 
 
-def test_pose_residual_is_the_twist_from_frame_to_target() -> None:
-    for name in ("panda", "tree"):
-        robot, frame = robot_of(name)
-        q = robot.sample(jax.random.key(2), (COUNT,))
-        twist = (robot.frame_pose(q, frame).inverse() @ targets()).log()
-        found = residuals(robot, frame, q, targets())["pose"]
-        np.testing.assert_allclose(np.concatenate([found["position"], found["orientation"]], -1), twist, atol=1e-12)
-        at_rest = residuals(robot, frame, q, robot.frame_pose(q, frame))
-        assert max(np.abs(r).max() for r in jax.tree.leaves(at_rest)) < 1e-14
+@pytest.mark.parametrize("name", mostly_exhaustive(["panda", "tree"], ["tree"]))
+def test_pose_residual_is_the_twist_from_frame_to_target(name: str) -> None:
+    robot, frame = robot_of(name)
+    q = robot.sample(jax.random.key(2), (COUNT,))
+    twist = (robot.frame_pose(q, frame).inverse() @ targets()).log()
+    found = residuals(robot, frame, q, targets())["pose"]
+    np.testing.assert_allclose(np.concatenate([found["position"], found["orientation"]], -1), twist, atol=1e-12)
+    at_rest = residuals(robot, frame, q, robot.frame_pose(q, frame))
+    assert max(np.abs(r).max() for r in jax.tree.leaves(at_rest)) < 1e-14
 
 
 def test_residuals_stand_in_the_stated_axes() -> None:
@@ -206,7 +206,7 @@ SINGULAR = {  # rotation vector and translation from the frame to the target
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
 def test_derivatives_are_finite_where_formulas_have_their_singularities(dtype: Any) -> None:
     robot = jaxik.load_robot(own_tasks.PLANAR).astype(dtype)
     frame = robot.frame("tip")

@@ -180,7 +180,9 @@ def misses(name: str, q: np.ndarray) -> dict[str, float]:
     return {what: float(x) for what, x in off.items() if not x <= 1}
 
 
-CONFIG = pytest.mark.parametrize("name", mostly_exhaustive(WHOLE, ["humanoid_stand", "hand_pinch", "five_bar_reach"]))
+CONFIG = pytest.mark.parametrize(
+    "name", mostly_exhaustive(WHOLE, ["mobile_manipulator_reach", "hand_pinch", "five_bar_reach"])
+)
 
 
 @CONFIG
@@ -235,7 +237,7 @@ HELD = {
 }
 
 
-@pytest.mark.parametrize("name", HELD)
+@pytest.mark.parametrize("name", mostly_exhaustive(HELD, ["mobile_manipulator_reach"]))
 def test_posture_takes_all_that_the_higher_tasks_leave_free(name):
     """No motion that keeps the tasks, to first order, and leads off no limit brings the joints nearer to home."""
     model, base = model_of(WHOLE[name].robot), 6 if name == "humanoid_stand" else 0
