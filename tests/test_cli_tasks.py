@@ -181,6 +181,7 @@ WRITTEN: list[tuple[dict[str, Any], Expected]] = [
         # The lift alone moves the tool along z, one metre a metre.
         lambda robot: jaxik.ManipulabilityTask(robot.frame("tool"), 1.0, np.array([0, 0, 1, 0, 0, 0], bool)),
     ),
+    ({"type": "clearance", "distance": 20, "cost": 2}, lambda robot: jaxik.ClearanceTask(distance=0.02, cost=2.0)),
 ]
 
 

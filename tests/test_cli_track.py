@@ -61,6 +61,7 @@ SCENES = {
     "mobile_manipulator_drive": Scene(6e-5, 1e-6, 0.05),
     "wheeled_biped_roll": Scene(6e-4, 1e-6, 0.05, constraints=("left", "right")),
     "quadruped_squat": Scene(2e-6, 1e-7, 0.2, constraints=FEET),
+    "panda_over_rubble": Scene(9e-3, 1e-5, 1.0),
     "humanoid_step": Scene(1e-3, 5e-4, 0.1, constraints=("left_foot",)),
 }
 COMMON = ("panda_circle", "pendulum_stuck")

@@ -43,15 +43,22 @@ a configuration (paths in it are relative to its folder):
     #   {type: equality_constraint, equalities: [NAME]}              # of the model; all active ones by default
     #   {type: rolling, hub: A, floor: B, radius: 0.1}               # and omniwheel, with axle: [0, 1, 0]
     #   {type: manipulability, frame: A, mask: [1, 1, 1, 0, 0, 0], axes: frame, target: 0.1}
+    #   {type: clearance, distance: 0.05, pairs: [[hand, world]], rows: 8}    # room around shapes, at a cost
   limits:                         # []: no limits at all
     margin: 0.01                  # distance to keep from the limits of joints [rad or m]
     half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
-    collision: {margin: 0.005}    # or true: shapes keep apart, from obstacles as well; pairs: [[hand, world]]
+    distances: [{first: hand, second: link0, distance: 0.2}]         # frames that stay so far apart
+    collision: {margin: 0.005}    # or true: shapes keep apart, from obstacles as well; pairs: [[hand, world]], rows: 8
+                                  # in jaxik track, of these three: gain: 0.9, the share of what is left that a step
+                                  # may use; or rate: 20 [1/s], by which motion is the same at any dt
   world:                          # the obstacles; also planes: [{normal: [0, 0, 1], offset: 0}],
                                   # spheres: [{position: [0, 0, 1], radius: 0.1}], capsules: [{from, to, radius}],
-                                  # cylinders: [{position, rotation, radius, length}], ellipsoids: as boxes
+                                  # cylinders: [{position, rotation, radius, length}], ellipsoids: as boxes,
+                                  # hulls: [{position, rotation, corners}], points: {positions, radius}
     boxes: [{position: [0.6, 0, 0.2], size: [0.4, 0.8, 0.02]}]       # whole edges; rotations as of targets
-                                  # hulls, fields of distances and clouds of points: in Python alone, jaxik.World
+    # field: {heights: ground.csv, spacing: 0.05, position: [0, -1, 0]}     # above a first node; or one of
+    #        {points: cloud.npy, radius: 0.01, cell: 0.02}, {cubes: grid.npy, cell: 0.05}: 1 where it is solid,
+    #        {distance: grid.npy, cell: 0.05}. Arrays: lists, or files (.npy, .npz, .csv)
   geometry: model                 # which shapes collide; hull, capsule, sphere: what stands for meshes
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority

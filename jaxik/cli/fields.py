@@ -10,6 +10,7 @@ import numpy as np
 from jaxik.cli.configurations import named_joint, of_one_unit, rate_factors, read_configuration
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, preview, read_numbers
+from jaxik.collision.world import World
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.manifold_derivatives import free_rates
@@ -25,6 +26,7 @@ class Source:
       units: of the configuration.
       seed: of everything that is sampled.
       count: so many targets are drawn, or taken of those that are listed; None: as the configuration says.
+      world: the obstacles; None without.
     """
 
     robot: Robot
@@ -32,9 +34,13 @@ class Source:
     units: Units
     seed: int
     count: int | None
+    world: World | None = None
 
 
 Read = Callable[[Section, str, Source], Any]
+
+# How much of what is left to a limit one step may use: a number, or by a rate [1/s].
+SHARE = ("gain", "rate")
 
 
 def kind_key(key: str) -> str:
@@ -64,6 +70,22 @@ def switch(section: Section, key: str, source: Source) -> bool:
     if not isinstance(value, bool):
         section.at(key).fail(f"is true or false, not {preview(value)}")
     return value
+
+
+def share(section: Section) -> dict[str, float]:
+    """Read what a limit has of `SHARE`."""
+    if all(key in section for key in SHARE):
+        section.at("rate").fail("stands in the place of gain: leave one of them out")
+    return {key: section.number(key) for key in SHARE if key in section}
+
+
+def pairs(section: Section, key: str, source: Source) -> Any:
+    """Read names of pairs, which the task or limit checks."""
+    return section.get(key)
+
+
+def count(section: Section, key: str, source: Source) -> int:
+    return section.integer(key, least=1)
 
 
 def one_of(choices: tuple[str, ...]) -> Read:

@@ -14,6 +14,7 @@ from jaxik.cli.robot import read_robot
 from jaxik.cli.section import Section
 from jaxik.cli.start import read_start
 from jaxik.cli.tasks import read_tasks
+from jaxik.cli.world import read_world
 from jaxik.cli.yaml_file import YamlFile
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import core_ranks
@@ -129,7 +130,8 @@ def read_job(
     )
     wanted = root.section("tasks")
     robot = read_robot(root, folder, units, meshes)
-    source = Source(robot, folder, units, stated if seed is None else seed, count)
+    world = read_world(root, units, folder)
+    source = Source(robot, folder, units, stated if seed is None else seed, count, world)
     tasks, constraints = read_tasks(wanted, source), read_constraints(root, wanted, source)
     length = _length(root, tasks, constraints or {}, count)
     return Job(

@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxik.kinematics.frames import Frame
 from jaxik.tasks.axis_align import AxisAlignTask
+from jaxik.tasks.clearance import ClearanceTask
 from jaxik.tasks.com import ComTask
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
@@ -62,6 +63,7 @@ MEASURES: dict[type, Measure] = {
     EqualityConstraintTask: Measure("rows", _equalities),
     RollingTask: Measure("height", _wheel),
     OmniwheelTask: Measure("height", _wheel),
+    ClearanceTask: Measure("missing", lambda t, what: f"shapes {1e3 * float(t.distance):.3g} mm apart"),
     ManipulabilityTask: Measure("manipulability", lambda t, what: f"manipulability of {named(t.frame)} to {what}"),
 }
 

@@ -17,6 +17,7 @@ from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.start import read_start
 from jaxik.cli.tasks import read_tasks
 from jaxik.cli.tracking import read_steps
+from jaxik.cli.world import read_world
 from jaxik.cli.yaml_file import YamlFile
 from jaxik.datasets.grid import Grid
 from jaxik.datasets.plan import KEEPS, SPREADS, Plan
@@ -79,7 +80,8 @@ def _plan_of_trajectories(file: YamlFile, count: int | None, seed: int | None) -
             root.at(key).fail("is for rows that are solved; motions have the section track")
     sampled, units = _sampled(root), read_units(root)
     robot = read_robot(root, folder, units, meshes=False)
-    source = Source(robot, folder, units, root.integer("seed", 0) if seed is None else seed, 1)
+    stated = root.integer("seed", 0) if seed is None else seed
+    source = Source(robot, folder, units, stated, 1, read_world(root, units, folder))
     written = root.section("tasks")
     tasks, constraints = read_tasks(written, source, of_motion=True), read_constraints(root, written, source)
     for name, task in (tasks | (constraints or {})).items():

@@ -11,11 +11,12 @@ from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers
 from jaxik.cli.tasks import read_tasks
-from jaxik.cli.world import read_collision, read_geometry
+from jaxik.cli.world import keeps_apart, read_collision
 from jaxik.kinematics.topology import JointType
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.base import Limit
 from jaxik.limits.configuration import ConfigurationLimit
+from jaxik.limits.distance import DistanceLimit
 from jaxik.limits.elastic import Elastic
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.position import PositionLimit
@@ -30,20 +31,22 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
     Args:
       of_motion: whether it may limit velocities and accelerations as well.
     """
-    if "world" in root and not read_geometry(root):
-        root.at("world").fail("holds obstacles that nothing keeps away from: add limits: {collision: true}")
     if "limits" not in root:
         return None
     if root.get("limits") == []:
         return ()
     section = root.section("limits")
-    section.allow("margin", "half_spaces", "collision", *((*MOTION, KEY) if of_motion else ()))
+    section.allow("margin", "half_spaces", "distances", "collision", *((*MOTION, KEY) if of_motion else ()))
     margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
     with section.at("margin").blamed():
         joints = ConfigurationLimit(margin=margin)
-    others: tuple[Limit | Elastic, ...] = _half_spaces(section, source) if "half_spaces" in section else ()
-    if read_geometry(root):
-        others = *others, read_collision(section, root, source)
+    others: list[Limit | Elastic] = [
+        read(item, number, source)
+        for key, (read, form) in _LISTED.items()
+        for number, item in enumerate(_items(section, key, form))
+    ]
+    if keeps_apart(root):
+        others.append(read_collision(section, source))
     return (joints, *others, *_of_motion(section, source))
 
 
@@ -87,20 +90,39 @@ def _margin(section: Section, robot: Robot, units: Units) -> float:
     return of_one_unit(section.number("margin"), factors, section.at("margin"))
 
 
-def _half_spaces(section: Section, source: Source) -> tuple[PositionLimit | Elastic, ...]:
-    given = section.get("half_spaces")
+def _items(section: Section, key: str, form: str) -> list[Section]:
+    if key not in section:
+        return []
+    given = section.get(key)
     if not isinstance(given, list) or not given:
-        section.at("half_spaces").fail("is a list, each {frame: NAME, normal: [x, y, z], offset: DISTANCE}")
-    return tuple(_half_space(Section(item, section.at("half_spaces") / i), i, source) for i, item in enumerate(given))
+        section.at(key).fail(f"is a list, each {form}")
+    return [Section(item, section.at(key) / i) for i, item in enumerate(given)]
 
 
 def _half_space(section: Section, number: int, source: Source) -> PositionLimit | Elastic:
-    section.allow("frame", fields.kind_key("frame"), "normal", "offset", KEY)
+    section.allow("frame", fields.kind_key("frame"), "normal", "offset", *fields.SHARE, KEY)
     frame, normal = fields.frame(section, "frame", source), fields.vector(section, "normal", source)
     offset = read_numbers(section.get("offset"), (), section.at("offset")) * source.units.length
     with section.place.blamed():
-        limit = PositionLimit(frame, normal, offset)
+        limit = PositionLimit(frame, normal, offset, **fields.share(section))
     return elastic(section, KEY, limit, name=f"half_space_{number}") if KEY in section else limit
+
+
+def _distance(section: Section, number: int, source: Source) -> DistanceLimit | Elastic:
+    ends = ("first", "second")
+    section.allow(*ends, *map(fields.kind_key, ends), "distance", *fields.SHARE, KEY)
+    first, second = (fields.frame(section, end, source) for end in ends)
+    distance = fields.length(section, "distance", source)
+    with section.place.blamed():
+        limit = DistanceLimit(first, second, distance, **fields.share(section))
+    return elastic(section, KEY, limit, name=f"distance_{number}") if KEY in section else limit
+
+
+# Limits of which there may be several: by their key, how each is read and written.
+_LISTED: dict[str, tuple[Callable[[Section, int, Source], Limit | Elastic], str]] = {
+    "half_spaces": (_half_space, "{frame: NAME, normal: [x, y, z], offset: DISTANCE}"),
+    "distances": (_distance, "{first: FRAME, second: FRAME, distance: LENGTH}"),
+}
 
 
 def read_constraints(

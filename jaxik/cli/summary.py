@@ -16,6 +16,7 @@ from jaxik.cli.elastic import yielded_facts, yielded_table
 from jaxik.cli.job import Job, target_count
 from jaxik.cli.measures import MEASURES, error_parts, named
 from jaxik.core.status import Status
+from jaxik.limits.distance import DistanceLimit
 from jaxik.limits.elastic import Elastic
 from jaxik.limits.position import PositionLimit
 from jaxik.problem.problem import inside
@@ -126,6 +127,9 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     for limit in map(inside, job.limits or ()):
         if isinstance(limit, PositionLimit):
             page.add_row(Text("half space"), Text(_half_space(limit)))
+        if isinstance(limit, DistanceLimit):
+            ends = f"{named(limit.first)} and {named(limit.second)}"
+            page.add_row(Text("distance"), Text(f"{ends} no nearer than {_small(float(limit.distance) * 1e3)} mm"))
     console.print(title, Padding(page, (0, 0, 1, 1), expand=False), result, sep="\n")
     console.print(Padding(_status_table(facts), (0, 0, 1, 1), expand=False))
     console.print(Text("errors, over all elements", "bold"))

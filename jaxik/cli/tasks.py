@@ -13,6 +13,7 @@ from jaxik.core.errors import unknown_name
 from jaxik.tasks import frame, manipulability
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
+from jaxik.tasks.clearance import ClearanceTask
 from jaxik.tasks.com import ComTask
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
@@ -27,11 +28,16 @@ from jaxik.tasks.rolling import RollingTask
 
 
 class Type(NamedTuple):
-    """A type of task: its class, its target, and a reader for each other argument; all have `priority`."""
+    """A type of task: its class, its target, and a reader for each other argument; all have `priority`.
+
+    Attributes:
+      of_world: whether it is about the obstacles of the configuration.
+    """
 
     task: Any
     target: Target | None
     fields: dict[str, Read]
+    of_world: bool = False
 
 
 _POSE: dict[str, Read] = {
@@ -88,6 +94,18 @@ TYPES = {
             "tolerance": fields.number,
         },
     ),
+    "clearance": Type(
+        ClearanceTask,
+        None,
+        {
+            "distance": fields.length,
+            "pairs": fields.pairs,
+            "cost": fields.number,
+            "rows": fields.count,
+            "tolerance": fields.length,
+        },
+        of_world=True,
+    ),
 }
 # What differential IK reads of every task.
 MOTION: dict[str, Read] = {"gain": fields.number, "lm_damping": fields.number}
@@ -117,6 +135,7 @@ def _read_task(section: Section, source: Source, more: dict[str, Read]) -> Task:
     section.allow("type", *readers, *kinds, *([kind.target.key] if kind.target else []))
     needed = {field.name for field in dataclasses.fields(kind.task) if field.default is dataclasses.MISSING}
     given = {key: read(section, key, source) for key, read in readers.items() if key in section or key in needed}
+    given |= {"world": source.world} if kind.of_world else {}
     target = kind.target
     # A target with a default, as the sum of a coupling has one, need not be written.
     if target and (target.key in section or target.field in needed):

@@ -27,6 +27,7 @@ from jaxik.cli.robot import read_robot
 from jaxik.cli.section import Section
 from jaxik.cli.start import read_start
 from jaxik.cli.tasks import read_tasks
+from jaxik.cli.world import read_world
 from jaxik.cli.yaml_file import YamlFile, read_yaml
 from jaxik.core.status import Status
 from jaxik.limits.elastic import Elastic
@@ -100,7 +101,7 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
     root, folder = file.root, file.path.parent
     units, written = read_units(root), root.section("tasks")
     robot = read_robot(root, folder, units, meshes=meshes)
-    source = Source(robot, folder, units, root.integer("seed", 0), None)
+    source = Source(robot, folder, units, root.integer("seed", 0), None, read_world(root, units, folder))
     tasks, constraints = (
         read_tasks(written, source, of_motion=True),
         read_constraints(root, written, source, of_motion=True),

@@ -1,12 +1,14 @@
 """Read the obstacles of a configuration, and the limit that keeps a robot apart from them."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jaxik.cli import fields
 from jaxik.cli.fields import Source
+from jaxik.cli.grids import read_field, read_hulls, read_points
 from jaxik.cli.poses import POSE_KEYS, Needs, Units, read_pose
 from jaxik.cli.section import Section, read_numbers
 from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Planes, Spheres
@@ -17,50 +19,66 @@ from jaxik.robot.loading.geometry import Source as GeometrySource
 
 
 def read_geometry(root: Section) -> GeometrySource | None:
-    """Which shapes a robot needs: None if the configuration asks for no `CollisionLimit`."""
-    limits = root.get("limits", {})
-    if not isinstance(limits, dict) or limits.get("collision", False) is False:
+    """Which shapes a robot needs: None if the configuration asks for no `CollisionLimit` and no `ClearanceTask`."""
+    tasks = root.get("tasks", {})
+    tasks = tasks.values() if isinstance(tasks, dict) else ()
+    keeps_clear = any(isinstance(task, dict) and task.get("type") == "clearance" for task in tasks)
+    if not keeps_clear and not keeps_apart(root):
         return None
     return root.choice("geometry", SOURCES) if "geometry" in root else "model"
 
 
-def read_collision(section: Section, root: Section, source: Source) -> CollisionLimit:
-    """Read the key `collision` of the limits: true, or a mapping, with the obstacles under the key `world`."""
+def keeps_apart(root: Section) -> bool:
+    """Whether there is a `CollisionLimit`."""
+    limits = root.get("limits", {})
+    return isinstance(limits, dict) and limits.get("collision", False) is not False
+
+
+def read_collision(section: Section, source: Source) -> CollisionLimit:
+    """Read the key `collision` of the limits: true, or a mapping."""
     given: dict[str, Any] = {}
     if section.get("collision") is not True:
         own = section.section("collision")
-        own.allow("margin", "pairs")
+        own.allow("margin", "pairs", "rows", *fields.SHARE)
         given = {"margin": fields.length(own, "margin", source)} if "margin" in own else {}
         given |= {"pairs": own.get("pairs")} if "pairs" in own else {}
-    world = read_world(root, source.units)
+        given |= {"rows": own.integer("rows", least=1)} if "rows" in own else {}
+        given |= fields.share(own)
     with section.at("collision").blamed():
-        limit = CollisionLimit(world, **given)
+        limit = CollisionLimit(source.world, **given)
         limit.check(source.robot)
     return limit
 
 
-def read_world(root: Section, units: Units) -> World | None:
+def read_world(root: Section, units: Units, folder: Path) -> World | None:
     """Read the obstacles under the key `world`; None without."""
     if "world" not in root:
         return None
+    if read_geometry(root) is None:
+        root.at("world").fail("holds obstacles that nothing keeps away from: add limits: {collision: true}")
     section = root.section("world")
-    readers: dict[str, Callable[[list[Section], Units], Any]] = {
+    listed: dict[str, Callable[[list[Section], Units], Any]] = {
         "boxes": _boxes,
         "spheres": _spheres,
         "capsules": _capsules,
         "cylinders": _cylinders,
         "ellipsoids": _ellipsoids,
+        "hulls": lambda each, units: read_hulls(each, units, folder),
         "planes": _planes,
     }
-    section.allow(*readers)
-    found = {}
+    single = {"field": read_field, "points": read_points}
+    section.allow(*listed, *single)
+    found: dict[str, Any] = {}
     for kind in section.values:
+        if kind in single:
+            found[kind] = single[kind](section.section(kind), units, folder)
+            continue
         items = section.get(kind)
         if not isinstance(items, list) or not items:
             section.at(kind).fail("is a list of obstacles, one at least")
         each = [Section(item, section.at(kind) / i) for i, item in enumerate(items)]
         with section.at(kind).blamed():
-            found[kind] = readers[kind](each, units)
+            found[kind] = listed[kind](each, units)
     with section.place.blamed():
         return World(**found)
 
