@@ -26,6 +26,7 @@ class Geometry:
     Attributes:
       names, bodies, kinds: of each of n shapes; kinds are those of `KINDS`.
       pairs: index pairs of shapes of the robot whose distance is looked at.
+      home: of those that are near each other at home, both places and the distance [m].
       dropped: the pairs that are not, with the reason.
       lost: what the model has and no kind here stands for, a sentence each.
       fits: of shapes that stand for meshes, their volume over that of the mesh's hull.
@@ -40,6 +41,7 @@ class Geometry:
     bodies: tuple[int, ...] = static()
     kinds: tuple[str, ...] = static()
     pairs: tuple[tuple[int, int], ...] = static()
+    home: tuple[tuple[int, int, float], ...] = static()
     dropped: tuple[DroppedPair, ...] = static()
     lost: tuple[str, ...] = static()
     fits: tuple[str, ...] = static()

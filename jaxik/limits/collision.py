@@ -1,5 +1,6 @@
 """Keep the shapes of a robot apart from each other and from obstacles."""
 
+import warnings
 from typing import Any
 
 import jax
@@ -14,11 +15,11 @@ from jaxik.collision.shapes import shape_frames
 from jaxik.collision.sweep import Look, look
 from jaxik.collision.world import World
 from jaxik.core import validation
-from jaxik.core.errors import JaxikError
+from jaxik.core.errors import JaxikError, JaxikWarning
 from jaxik.core.pytree import cast, leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
-from jaxik.kinematics.geometry import geometry_of
+from jaxik.kinematics.geometry import Geometry, geometry_of
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Limit, Rows, share, share_of_step
 from jaxik.robot.robot import Robot
@@ -64,6 +65,9 @@ class CollisionLimit(Limit):
     Raises:
       JaxikError: for a wrong type or sign; in `Problem`, for a robot without shapes, or whose model had shapes that no
         distance is known of, and for pairs that are none.
+
+    Warns:
+      JaxikWarning: in `Problem`, if its shapes are nearer than the margin at home, obstacles left aside.
     """
 
     world: World | None = leaf(default=None)
@@ -94,7 +98,25 @@ class CollisionLimit(Limit):
                 f"{robot.name} has shapes that no distance is known of ({'; '.join(geometry.lost)}): name the pairs "
                 "that are to be kept apart, CollisionLimit(pairs=[...])"
             )
-        self.table(robot)
+        self._compare_with_home(robot.name, geometry, self.table(robot))
+
+    def _compare_with_home(self, name: str, geometry: Geometry, table: PairTable) -> None:
+        """Warn of a margin that shapes of the robot do not even have at home: few configurations might keep it."""
+        if isinstance(self.margin, Tracer):
+            return
+        margin, kept = float(np.asarray(self.margin).max()), {frozenset(pair) for pair in table.names}
+        nearer = [(d, *geometry.named((i, j))) for i, j, d in geometry.home if d < margin]
+        nearer = sorted(pair for pair in nearer if frozenset(pair[1:]) in kept)
+        if nearer:
+            distance, first, second = nearer[0]
+            more = f", and {len(nearer) - 1} more pairs are nearer than that" if nearer[1:] else ""
+            apart = f"are {1e3 * distance:.3g} mm apart" if distance >= 0 else "overlap"
+            warnings.warn(
+                f"CollisionLimit(margin={margin:g}): {first} and {second} of {name} {apart} at home{more}: choose a "
+                "smaller margin, or name the pairs to keep apart, CollisionLimit(pairs=[...])",
+                JaxikWarning,
+                stacklevel=2,
+            )
 
     def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
         return shape_frames(geometry_of(robot.name, robot.geometry))

@@ -1,6 +1,7 @@
 """The shapes of a compiled model, and the pairs of them that can collide, as MuJoCo filters them."""
 
 import copy
+from collections.abc import Iterator
 from itertools import combinations
 from typing import Literal, get_args
 
@@ -32,9 +33,11 @@ SAMPLES = 10_000
 # Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
 SAMPLING_GAP = 0.01
 ALWAYS = "touch in all"
+# What is farther apart at home [m] is below no usual margin.
+NEAR_HOME = 0.1
 
 
-def read_geometry(model: mujoco.MjModel, name: str, source: Source, samples: np.ndarray) -> Geometry:
+def read_geometry(model: mujoco.MjModel, name: str, source: Source, samples: np.ndarray, home: np.ndarray) -> Geometry:
     """The shapes that take part in collisions, with their pairs.
 
     Args:
@@ -42,6 +45,7 @@ def read_geometry(model: mujoco.MjModel, name: str, source: Source, samples: np.
       name: what errors call it.
       source: what stands for meshes.
       samples (n, nq): random configurations, which decide which pairs never and which always touch.
+      home (nq,): the home configuration.
 
     Raises:
       LoadError: if the model has none.
@@ -61,6 +65,7 @@ def read_geometry(model: mujoco.MjModel, name: str, source: Source, samples: np.
         bodies=tuple(int(model.geom_bodyid[g]) for g in chosen),
         kinds=tuple(shape.kind for shape in shapes),
         pairs=tuple(pairs),
+        home=tuple(_near_home(model, chosen, shapes, pairs, home)),
         dropped=(*dropped, *sampled),
         lost=_lost(model, np.flatnonzero(collides), known),
         fits=tuple(f"{n}: {x.grown:.2f}" for n, x in zip(names, shapes, strict=True) if x.grown is not None),
@@ -198,3 +203,22 @@ def _counts(
         near[np.unique(found)] += 1
         touching[np.unique(found[data.contact.dist < 0])] += 1
     return near[:-1], touching[:-1]
+
+
+def _near_home(
+    model: mujoco.MjModel, chosen: list[int], shapes: list[Shape], pairs: list[tuple[int, int]], home: np.ndarray
+) -> Iterator[tuple[int, int, float]]:
+    """The pairs that are near at home, and their distances [m], by MuJoCo: exact where they are apart."""
+    model = copy.copy(model)
+    for g, shape in zip(chosen, shapes, strict=True):
+        if model.geom_type[g] == _MESH and shape.kind != "hull":
+            model.geom_type[g] = next(number for number, kind in _KINDS.items() if kind == shape.kind)
+            model.geom_pos[g], model.geom_quat[g] = shape.position, shape.quaternion
+            model.geom_size[g] = shape.size
+    data = mujoco.MjData(model)
+    data.qpos[:] = home
+    mujoco.mj_kinematics(model, data)
+    for i, j in pairs:
+        distance = mujoco.mj_geomDistance(model, data, chosen[i], chosen[j], NEAR_HOME, None)
+        if distance < NEAR_HOME:
+            yield i, j, float(distance)

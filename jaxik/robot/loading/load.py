@@ -97,7 +97,8 @@ def load_robot(
 
 def _with_geometry(robot: Robot, read: Source, source: GeometrySource) -> tuple[Robot, list[str]]:
     """The robot with its shapes that collide, and what is to be said of them."""
-    shapes = read_geometry(read.model, read.name, source, np.asarray(robot.sample(jax.random.key(0), SAMPLES)))
+    samples = np.asarray(robot.sample(jax.random.key(0), SAMPLES))
+    shapes = read_geometry(read.model, read.name, source, samples, np.asarray(robot.q_home))
     notes = [f"shapes that no distance is known of: {what}" for what in shapes.lost]
     always = [f"{pair.first} - {pair.second}" for pair in shapes.dropped if pair.reason.startswith(ALWAYS)]
     if always:

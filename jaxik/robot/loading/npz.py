@@ -87,6 +87,7 @@ def _geometry_of(archive: Archive) -> Geometry | None:
         return None
     stored = archive.json(_SHAPES)
     try:
+        stored = {"home": ()} | stored  # files of before have none
         fields: dict[str, Any] = {name: _tuples(stored[name]) for name in _static_fields()}
         fields["dropped"] = tuple(DroppedPair(*pair) for pair in fields["dropped"])
     except (KeyError, TypeError) as error:
