@@ -133,6 +133,33 @@ def test_shapes_that_coincide_touch_or_are_flat_give_no_nan(dtype: Any) -> None:
             assert np.isfinite(value).all() and np.isfinite(tangent).all()
 
 
+# Segments (center, half) beside cylinders along z (radius, half length) that are apart although their middles are near.
+BESIDE = [
+    ((-0.08514, -0.00243, 0.06045), (0.12168, 0.03506, -0.04097), (0.00243, 0.10091)),
+    ((-0.13981, -0.10383, -0.00278), (-0.08494, -0.08478, -0.01851), (0.11435, 0.001)),
+    ((-0.27576, 0.07113, -0.01345), (0.12398, -0.10999, 0.06337), (0.21981, 0.00487)),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_segment_beside_a_thin_cylinder_does_not_overlap_it_wherever_it_is_moved_by_a_hair(dtype: Any) -> None:
+    """Rounding once took the first simplex, whose corners coincide, to have the origin inside: 65 mm too deep."""
+    many = 200
+    center, half, size = (np.repeat(x, many, axis=0) for x in map(np.array, zip(*BESIDE, strict=True)))
+    center = center + 1e-4 * np.random.default_rng(0).normal(size=center.shape)
+    count = len(center)
+    straight = pairs.Shapes(np.tile(np.eye(3), (count, 1, 1)), np.zeros((count, 3)), size[:, [0, 0, 1]])
+    cylinder = Primitive(box_of(straight, dtype), jnp.full(count, CYLINDER, dtype))
+    first, along = (from_array(jnp.asarray(x, dtype)) for x in (center, half))
+    found = np.asarray(contact(of_segment(Segment(first, along)), cylinder).distance)
+    # The nearest of many points of each segment, which are apart from the cylinder.
+    points = center + np.linspace(-1, 1, 4001)[:, None, None] * half
+    beyond = np.stack([np.linalg.norm(points[..., :2], axis=-1) - size[:, 0], np.abs(points[..., 2]) - size[:, 1]])
+    true = np.linalg.norm(np.maximum(beyond, 0), axis=0).min(axis=0)
+    assert true.min() > 0.004 and (found < true + 1e-6).all()
+    np.testing.assert_allclose(found, true, atol=1e-5)
+
+
 def test_a_half_space_is_as_far_as_the_lowest_point() -> None:
     a, _ = shapes(3)
     floor = HalfSpace(Vector(*(jnp.asarray(x) for x in (0.0, 0.6, 0.8))), jnp.asarray(0.1))

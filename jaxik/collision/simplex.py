@@ -58,7 +58,7 @@ def nearest_to_origin(new: Vector, old: Corners) -> Nearest:
     first, second = (_chosen(number, edges, which) for which in (_FIRST, _SECOND))
     edge, face = _on_edge(new, first), _on_face(new, first, second, cross(first, second))
     s, t = (materialize(jnp.where(number < 3, x, y)) for x, y in zip(edge[:2], face[:2], strict=True))
-    return Nearest(number, s, t, _is_inside(new, edges[0], normals))
+    return Nearest(number, s, t, _is_inside(new, edges, normals))
 
 
 def _on_edge(new: Vector, edge: Vector) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -77,10 +77,12 @@ def _on_face(new: Vector, first: Vector, second: Vector, normal: Vector) -> tupl
     return s, t, sound & (s >= 0) & (t >= 0) & (s + t <= 1)
 
 
-def _is_inside(new: Vector, edge: Vector, normals: Corners) -> jax.Array:
-    volume = dot(edge, normals[0])
+def _is_inside(new: Vector, edges: Corners, normals: Corners) -> jax.Array:
+    volume, largest = dot(edges[0], normals[0]), dot(edges[0], edges[0]) * dot(edges[1], edges[1])
     x, y, z = (jnp.where(volume < 0, dot(new, n), -dot(new, n)) for n in normals)
-    return (x > 0) & (y > 0) & (z > 0) & (x + y + z < jnp.abs(volume))
+    # Of corners that coincide, as all old ones do at first, the volume is rounding, and so is what is inside.
+    solid = volume * volume > roundings(volume.dtype) ** 2 * largest * dot(edges[2], edges[2])
+    return solid & (x > 0) & (y > 0) & (z > 0) & (x + y + z < jnp.abs(volume))
 
 
 def _chosen(number: jax.Array, old: Corners, which: tuple[int, ...]) -> Vector:
