@@ -93,7 +93,7 @@ def test_rows_without_a_bound_are_zero() -> None:
         PositionLimit(robot.frame("tip"), [0, 0, 1], np.inf),
     )
     kin, motion = robot.kinematics(robot.sample(jax.random.key(0)), frames_of(limits)), Motion(DT)
-    matrix, most = merged_rows(limits, robot, kin, motion, merged_bounds(limits, robot, kin, motion)) or ()
+    matrix, most, *_ = merged_rows(limits, robot, kin, motion, merged_bounds(limits, robot, kin, motion)) or ()
     assert matrix.shape == (2 + 6 + 1, robot.nv)
     assert np.isfinite(matrix).all() and np.isfinite(most).all()
     unbounded = [1, 3, 6, 8]  # the ball "loose", the base along y, the half space
@@ -146,7 +146,7 @@ def test_a_frame_behind_a_plane_comes_back_as_fast_as_all_limits_allow(case: str
     q = robot.sample(jax.random.key(7))
     kin, motion = robot.kinematics(q, (frame,)), Motion(DT)
     lower, upper = merged_bounds(limits, robot, kin, motion)
-    matrix, most = merged_rows(limits, robot, kin, motion, (lower, upper)) or ()
+    matrix, most, *_ = merged_rows(limits, robot, kin, motion, (lower, upper)) or ()
     wanted = 0.95 * limits[0].distance(robot, kin)  # type: ignore[attr-defined]
     assert wanted < -10
     if not bounded:
@@ -164,7 +164,7 @@ def test_held_degrees_of_freedom_do_not_count_on_the_way_back() -> None:
     limits = [PositionLimit(frame, FLOOR, -20.0), FreeJointVelocityLimit(max_linear_velocity=0.5)]
     kin, motion = robot.kinematics(robot.q_home, (frame,)), Motion(DT)
     still = jnp.zeros(robot.nv)
-    _, most = merged_rows(limits, robot, kin, motion, (still, still)) or ()
+    _, most, *_ = merged_rows(limits, robot, kin, motion, (still, still)) or ()
     assert most[0] == 0
 
 
@@ -208,7 +208,8 @@ def merged(robot: Robot, given: dict[str, Any]) -> Any:
     kin = robot.kinematics(given["q"], frames_of(limits))
     motion = Motion(given["dt"], given["previous"])
     box = merged_bounds(limits, robot, kin, motion)
-    return box, merged_rows(limits, robot, kin, motion, box)
+    matrix, most, *_ = merged_rows(limits, robot, kin, motion, box) or ()
+    return box, (matrix, most)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -75,6 +75,14 @@ class Limit:
         """G (k, nv) and h (k,) with `G dq <= h`, k static; h < 0 where the limit is violated; None: no rows."""
         return None
 
+    def beyond_contact(self, motion: Motion) -> jax.Array | None:
+        """What rows of distances demand () beyond contact, in h; None for rows of others.
+
+        Of such rows that are violated the deepest come back first: others may get as deep as that meanwhile, but what
+        is apart stays so.
+        """
+        return None
+
     def distances(self, robot: Robot, kin: Kinematics) -> jax.Array | None:
         """Signed distances (p,) that are looked at again where a step arrives: none that is positive turns negative."""
         return None

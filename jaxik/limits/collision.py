@@ -44,7 +44,8 @@ class CollisionLimit(Limit):
     best but not free is COLLIDES.
 
     `step` looks at all pairs again where it arrives, and is shortened until none that was apart overlaps, and none that
-    overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out. `step(continuous=True)`
+    overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out, the deepest pair first:
+    others may get as deep as that meanwhile, where they are in its way. `step(continuous=True)`
     looks at the way as well, on which a fast joint may pass a thin obstacle.
 
     Of two boxes that face each other with corners or edges, it is their separation along an axis that is kept above the
@@ -143,6 +144,9 @@ class CollisionLimit(Limit):
         return KeptClear(
             self.world, self.margin + beyond, self.pairs, COST, self.rows, priority=priority, tolerance=beyond
         )
+
+    def beyond_contact(self, motion: Motion) -> jax.Array:
+        return share_of_step(self.gain, self.rate, motion) * self.margin
 
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         geometry = geometry_of(robot.name, robot.geometry)

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxik.core.pytree import cast
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
+from jaxik.limits.base import Bounds, Limit, lowest, without_noise
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
@@ -76,12 +77,31 @@ def _without_gain(limits: Sequence[Limit], robot: Robot) -> list[Limit]:
     ]
 
 
-def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, box: Bounds) -> Rows | None:
-    """G (k, nv) and h (k,) of all limits, `G dq <= h`, in their order; None where they have no rows.
+class MergedRows(NamedTuple):
+    """Rows of all limits, in their order.
+
+    Attributes:
+      matrix, right: G (k, nv) and h (k,) with `G dq <= h`.
+      by_depth (k,): static, which are of distances, `Limit.beyond_contact`.
+      beyond (k,): what these demand beyond contact; zero of others.
+      least (k,): the least h that a row alone allows.
+    """
+
+    matrix: jax.Array
+    right: jax.Array
+    by_depth: np.ndarray
+    beyond: jax.Array
+    least: jax.Array
+
+
+def merged_rows(
+    limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, box: Bounds
+) -> MergedRows | None:
+    """The rows of all limits; None where they have none.
 
     Each row is relaxed until the box and the limits' own rows allow it: h is at least the minimum of G dq over these.
-    That concerns rows of a frame outside its half space, which then demand the fastest way back. Rows without a bound
-    are zero, with h = 1.
+    That concerns rows of a frame outside its half space, which then demand the fastest way back; those of distances are
+    left as they are, for `recovery_of` to relax. Rows without a bound are zero, with h = 1.
 
     Args:
       robot, kin: as for `merged_bounds`.
@@ -93,11 +113,15 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
     with jax.default_matmul_precision("highest"):
         asked = [(limit, context_of(limit, limits, robot)) for limit in limits]
         parts = [
-            part for limit, (own, *more) in asked if (part := limit.inequalities(own, kin, motion, *more)) is not None
+            (*part, limit.beyond_contact(motion))
+            for limit, (own, *more) in asked
+            if (part := limit.inequalities(own, kin, motion, *more)) is not None
         ]
         if not parts:
             return None
-        matrix, most = (jnp.concatenate(x) for x in zip(*parts, strict=True))
+        matrix, most = (jnp.concatenate(x) for x in list(zip(*parts, strict=True))[:2])
+        by_depth = np.concatenate([np.full(h.shape, x is not None) for _, h, x in parts])
+        beyond = jnp.concatenate([jnp.full(h.shape, 0 if x is None else x, dtype) for _, h, x in parts])
         matrix = without_noise(matrix)
         free = jnp.isinf(box[0]) & jnp.isinf(box[1])
         minima, left = jnp.zeros_like(most), jnp.where(free, matrix, 0)
@@ -106,7 +130,8 @@ def merged_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: 
                 minima, left = minima + part[0], part[1]
         minima = minima + lowest(jnp.where(free, left, matrix), *box)
         none = jnp.isinf(most) & (most > 0)
-        return jnp.where(none[:, None], 0, matrix), jnp.where(none, 1, jnp.where(minima > most, minima, most))
+        right = jnp.where(none, 1, jnp.where((minima > most) & ~by_depth, minima, most))
+        return MergedRows(jnp.where(none[:, None], 0, matrix), right, by_depth, beyond, minima)
 
 
 def tightened(limits: Sequence[Limit], robot: Robot) -> Robot:

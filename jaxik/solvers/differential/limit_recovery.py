@@ -4,13 +4,20 @@ A joint outside its limits and a frame behind its plane each demand the fastest 
 demands, or one of them and a constraint, may contradict each other although all can return more slowly; the step would
 stand still for ever. All demands are then multiplied by one scale, somewhat less than the largest feasible one, which
 would leave the tasks no freedom.
+
+Shapes that overlap, of which some push others deeper, share something else: the depth that is left, the same for all.
+At a scale of zero all may be as deep as the deepest is. So a step raises the least distance as far as it goes, where
+shares of each demand would stop at the first two that contradict each other.
 """
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.core.status import Status
 from jaxik.limits.base import Bounds, Rows
+from jaxik.limits.combine import MergedRows
 from jaxik.qp_solver import Program, minimise
 
 # The fraction of the largest feasible scale that is used.
@@ -18,26 +25,64 @@ MARGIN = 0.9
 # In float32 and float64: the cost of a displacement, in units of the largest demand, beside that of the scale, and how
 # near to 1 a scale counts as 1. Joints that hardly move a frame move a thousand times as far, which the cost squares.
 COST, NEAR_ONE = (1e-6, 1e-10), (1e-3, 1e-5)
+# What a displacement shows of the scale that comes with it; the rest is rounding, for which the margin leaves room.
+TRUSTED = 0.95
 
 
-def recovery_scale_of(box: Bounds, rows: Rows | None, constraints: Rows | None) -> jax.Array:
-    """The feasible scale () of all demands on a displacement (n,); 1 where they are feasible as they are.
+class Recovery(NamedTuple):
+    """Demands that are feasible together.
+
+    Attributes:
+      scale (): of all demands; 1 where they are feasible as they are.
+      box: lower and upper (n,).
+      rows: G (k, n) and h (k,).
+    """
+
+    scale: jax.Array
+    box: Bounds
+    rows: Rows | None
+
+
+def recovery_of(box: Bounds, rows: MergedRows | None, constraints: Rows | None) -> Recovery:
+    """Scale demands on a displacement (n,) until they are feasible.
 
     Args:
       box: lower and upper (n,); one above, or below, zero is a demand.
-      rows: G (k, n) and h (k,); an h below zero is a demand.
+      rows: an h below zero is a demand.
       constraints: A (p, n) and b (p,).
     """
+    scale = _largest_scale(box, rows, constraints)
+    lower, upper = box
+    box = jnp.where(lower > 0, scale * lower, lower), jnp.where(upper < 0, scale * upper, upper)
+    if rows is None:
+        return Recovery(scale, box, None)
+    demand = _demands(rows)
+    by_depth = jnp.maximum(rows.right + (1 - scale) * demand, jnp.minimum(rows.least, 0))
+    scaled = jnp.where(rows.by_depth, by_depth, scale * rows.right)
+    return Recovery(scale, box, (rows.matrix, jnp.where(rows.right < 0, scaled, rows.right)))
+
+
+def _demands(rows: MergedRows) -> jax.Array:
+    """By how much h (k,) of each row has to be relaxed for a scale of zero; zero where nothing is demanded."""
+    deepest = jnp.max(-rows.right, where=rows.by_depth, initial=0)
+    apart = rows.right + rows.beyond >= 0
+    by_depth = jnp.where(apart, jnp.minimum(deepest, rows.beyond), deepest)
+    return jnp.where(rows.right < 0, jnp.where(rows.by_depth, by_depth, -rows.right), 0)
+
+
+def _largest_scale(box: Bounds, rows: MergedRows | None, constraints: Rows | None) -> jax.Array:
+    """The feasible scale () of all demands."""
     lower, upper = box
     dtype, size = lower.dtype, lower.shape[0]
     if rows is None and constraints is None:
         return jnp.ones((), dtype)
-    box, rows, constraints = jax.lax.stop_gradient((box, rows, constraints))
+    box, constraints = jax.lax.stop_gradient((box, constraints))
     double = dtype == jnp.float64
     lower, upper = box
     unit = jnp.max(jnp.maximum(-upper, lower), initial=0)
     if rows is not None:
-        unit = jnp.maximum(unit, jnp.max(-rows[1], initial=0))
+        rows = jax.lax.stop_gradient(rows._replace(by_depth=None))._replace(by_depth=rows.by_depth)
+        unit = jnp.maximum(unit, jnp.max(-rows.right, initial=0))
     demanded = unit > 0
     unit = jnp.where(demanded, unit, 1)
     lower, upper = lower / unit, upper / unit
@@ -47,9 +92,9 @@ def recovery_scale_of(box: Bounds, rows: Rows | None, constraints: Rows | None) 
     matrix = jnp.concatenate([jnp.diag(back), jnp.where(back != 0, demand, 0)[:, None]], axis=1)
     offset = jnp.where(back != 0, 0, 1).astype(dtype)
     if rows is not None:
-        normals, right = rows[0], rows[1] / unit
-        matrix = jnp.concatenate([matrix, jnp.concatenate([normals, -jnp.minimum(right, 0)[:, None]], axis=1)])
-        offset = jnp.concatenate([offset, jnp.maximum(right, 0)])
+        demands = _demands(rows) / unit
+        matrix = jnp.concatenate([matrix, jnp.concatenate([rows.matrix, demands[:, None]], axis=1)])
+        offset = jnp.concatenate([offset, rows.right / unit + demands])
     one, zero = jnp.ones(1, dtype), jnp.zeros(1, dtype)
     program = Program(
         H=jnp.diag(jnp.concatenate([jnp.full(size, COST[double], dtype), one])),
@@ -64,11 +109,21 @@ def recovery_scale_of(box: Bounds, rows: Rows | None, constraints: Rows | None) 
 
     def largest() -> jax.Array:
         solution = minimise(program, None, None)
-        scale = solution.x[-1]
+        scale, certain = solution.x[-1], _certified(solution.x, (lower, upper), (matrix, offset))
+        scale = jnp.where(certain > TRUSTED * scale, scale, certain)
         # If constraints contradict each other, the step itself reports it. In float32 one program in a hundred runs out
-        # of iterations, with its scale right to a thousandth.
+        # of iterations. Of one that fails nothing is known: no demand.
         solved = (solution.status == Status.CONVERGED) | (solution.status == Status.TIMEOUT)
-        full = (scale > 1 - NEAR_ONE[double]) | ~solved
-        return jnp.where(full, 1, MARGIN * scale)
+        return jnp.where(solved, jnp.where(scale > 1 - NEAR_ONE[double], 1, MARGIN * scale), 0)
 
     return jax.lax.cond(demanded, largest, lambda: jnp.ones((), dtype))
+
+
+def _certified(x: jax.Array, box: Bounds, rows: Rows) -> jax.Array:
+    """The largest scale () at which a displacement, all but the last of `x`, or part of it, meets the rows."""
+    (matrix, offset), way = rows, jnp.clip(x[:-1], jnp.minimum(box[0], 0), jnp.maximum(box[1], 0))
+    change, demand = matrix[:, :-1] @ way, matrix[:, -1]
+    # Standing still meets all of them at a scale of zero.
+    beyond = change > offset
+    change = change * jnp.min(jnp.where(beyond, offset / jnp.where(beyond, change, 1), 1))
+    return jnp.clip(jnp.min(jnp.where(demand > 0, (offset - change) / jnp.where(demand > 0, demand, 1), 1)), 0, 1)

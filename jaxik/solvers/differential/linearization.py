@@ -27,7 +27,7 @@ from jaxik.problem.problem import (
     limits_of,
 )
 from jaxik.solvers.differential.elastic_rows import beyond_reach, equality_penalties_of, with_elastic_limits
-from jaxik.solvers.differential.limit_recovery import recovery_scale_of
+from jaxik.solvers.differential.limit_recovery import recovery_of
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import map_tasks
 from jaxik.tasks.objective import Objective
@@ -141,7 +141,7 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
     if problem.dof_mask is not None:
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
-    limit_rows = merged_rows(limits, robot, kin, motion, (lower, upper))
+    merged = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
     equality_penalties, held_rows, unmet = None, constraint_rows, None
     if constraint_rows is not None and (elastic := elastic_constraints_of(problem)):
@@ -152,13 +152,7 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         fixed = (lower == 0) & (upper == 0)
         unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed)
         damping = damping + bending
-    recovery_scale = recovery_scale_of((lower, upper), limit_rows, held_rows)
-    lower, upper = (
-        jnp.where(lower > 0, recovery_scale * lower, lower),
-        jnp.where(upper < 0, recovery_scale * upper, upper),
-    )
-    if limit_rows is not None:
-        limit_rows = limit_rows[0], jnp.where(limit_rows[1] < 0, recovery_scale * limit_rows[1], limit_rows[1])
+    recovery_scale, (lower, upper), limit_rows = recovery_of((lower, upper), merged, held_rows)
     limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
     if unmet is not None and right is not None:
