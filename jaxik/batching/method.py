@@ -74,6 +74,11 @@ def lanes_that_fit(numbers: int) -> int:
     return max(32, min(WIDTH, 1 << (CACHED // numbers).bit_length() - 1))
 
 
+def equally_wide(method: Method, width: int) -> Method:
+    """The method with as many lanes in all of its phases: what these have in common is then compiled once."""
+    return method._replace(width=width, phases=tuple(phase._replace(width=width) for phase in method.phases))
+
+
 def single_pass(function: Callable[..., Any], width: int = WIDTH) -> Method:
     """The method of an element that is done in one go: arguments -> answer."""
     return Method(
