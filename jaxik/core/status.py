@@ -41,7 +41,7 @@ class DerivativeStatus(enum.IntEnum):
     NOT_COMPUTED: nothing was differentiated.
     EXACT: the derivative of the solution.
     NON_UNIQUE: the tasks leave degrees of freedom undetermined: of all tangents that keep them fulfilled, the
-      smallest, and zero in what they leave free.
+      smallest, and zero in what they leave free. Of a whole path: a motion that ends elsewhere is as good.
     WEAKLY_ACTIVE: a joint is at its bound and hardly pressed against it: the derivative of those that are free to leave
       it. Or a pair of shapes is as far apart as asked: the derivative of what may come nearer. Of a step also: a joint
       is at its limit and held there, as how far it may go is another inside and outside.
@@ -49,9 +49,11 @@ class DerivativeStatus(enum.IntEnum):
       curvature changes is left out in part. Or a pair of shapes is nearer than asked: the curvature of its distance is
       left out. Of a step: its start is outside limits that contradict each other on the
       way back: how much of it is demanded counts as given. Or an elastic constraint is near a singularity: which
-      directions are weak counts as given. Of `track` with a `growth_limit`: shortened there or in a step before.
+      directions are weak counts as given. Of `track` with a `growth_limit`: shortened there or in a step before. Of a
+      whole path: where it jumps, or misses a waypoint, counts as given; or a ball or a floating base moves, whose
+      displacements are taken for vectors; or its start is given.
     NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
-      Gauss-Newton where there is no such, and for a solve that is INFEASIBLE.
+      Gauss-Newton where there is no such, and for a solve that is INFEASIBLE. Of a whole path: it is not smooth yet.
     UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero.
     """
 

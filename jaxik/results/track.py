@@ -18,11 +18,12 @@ from jaxik.results import text
 from jaxik.results.resample import resampled
 from jaxik.results.track_csv import write_csv
 
-# Steps of whole paths are INFEASIBLE where they are jumps, and for no other reason.
+# Steps of whole paths are INFEASIBLE where they are jumps, and where they pass a limit.
 JUMPED = (
     "these are jumps, see `jumped`: no step within limits leads there from the waypoint before; try more candidates, "
     "or a slower path"
 )
+PASSED = "these pass a limit, see `speed_share`, `acceleration_share` and `jerk_share`: raise it, or take a slower path"
 
 
 @pytree
@@ -38,7 +39,7 @@ class Track(Outcome):
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
         limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
         In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
-        not, as far as was found; INFEASIBLE: `jumped`; NONFINITE: a target is not finite.
+        not, as far as was found; INFEASIBLE: `jumped`, or a limit is passed; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
         `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit, as where it is `Elastic`.
@@ -99,8 +100,14 @@ class Track(Outcome):
         Raises:
           JaxikError: otherwise, on the host; names the steps, the reason and the remedy.
         """
-        left = not isinstance(self.jumped, Tracer) and np.any(np.asarray(self.jumped))
-        check(self.status, REMEDIES | {Status.INFEASIBLE: JUMPED} if left else REMEDIES)
+        remedies = dict(REMEDIES)
+        if not isinstance(self.status, Tracer):
+            shares = self.speed_share, self.acceleration_share, self.jerk_share
+            fails = np.asarray(self.status) == Status.INFEASIBLE
+            over = fails & ~np.asarray(self.jumped) & np.any([np.asarray(x) > 1 for x in shares], axis=0)
+            why = [text for text, where in ((JUMPED, self.jumped), (PASSED, over)) if np.any(np.asarray(where))]
+            remedies |= {Status.INFEASIBLE: "; or ".join(why)} if why else {}
+        check(self.status, remedies)
         return self
 
     def resample(self, dt: float) -> "Track":

@@ -210,8 +210,13 @@ def quadratic_model(prepared: Formulation, kin: Kinematics, found: Rows, level: 
 
 def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: jax.Array) -> jax.Array:
     """Second derivative (nv, nv) of cotangent . residual along `integrate`, of a level's weighted residual (m,)."""
-    robot = prepared.problem.robot
     kin, slacks = without_slack(prepared, kin), len(prepared.slack)
+    total = curvature_of(prepared.problem.robot, {n: prepared.problem.tasks[n] for n in level}, kin, cotangent)
+    return jnp.pad(total, (0, slacks)) if slacks else total
+
+
+def curvature_of(robot: Robot, tasks: dict[str, Task], kin: Kinematics, cotangent: jax.Array) -> jax.Array:
+    """Second derivative (nv, nv) of cotangent . residual along `integrate`, of weighted residuals (m,) by groups."""
     total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
 
     def of_task(task: Task, kin: Kinematics, cotangent: jax.Array) -> jax.Array:
@@ -222,14 +227,14 @@ def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: j
         ]
         return task.second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
 
-    for group in task_groups(prepared, level):
+    for group in groups(tasks):
         first, count = group.tasks[0], len(group.tasks)
         residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
         size = sum(x.size for x in jax.tree.leaves(residual))
         parts = cotangent[start : start + count * size].reshape(count, size)
         total = total + jnp.sum(vmap_group(of_task, group, kin, parts), axis=0)
         start += count * size
-    return jnp.pad(total, (0, slacks)) if slacks else total
+    return total
 
 
 def met(prepared: Formulation, errors: dict[str, Any], level: Level) -> jax.Array:

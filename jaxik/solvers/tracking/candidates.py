@@ -40,7 +40,14 @@ class Candidates(NamedTuple):
 
 
 def candidates(
-    problem: Problem, values: Values, steps: int, shape: tuple[int, ...], first: jax.Array, lanes: int, key: jax.Array
+    problem: Problem,
+    values: Values,
+    length: int,
+    steps: jax.Array,
+    shape: tuple[int, ...],
+    first: jax.Array,
+    lanes: int,
+    key: jax.Array,
 ) -> Candidates:
     """Follow the path along lanes, each from a waypoint of its own to the end, and from there back to the beginning.
 
@@ -50,7 +57,8 @@ def candidates(
     Args:
       problem: of the path's tasks alone.
       values: over time (T, *batch, ...), with all batch axes or none of size one; {} where no target changes.
-      steps: how many waypoints, T.
+      length: of the values, T.
+      steps: how many of them count (); those behind are as the last.
       shape: the batch axes.
       first (*batch, nq): where the first lane begins, at the first waypoint.
       lanes: how many, L.
@@ -69,8 +77,8 @@ def candidates(
         """Where each lane is (L,) at step k."""
         return jnp.where(origin + k < steps, origin + k, steps - 1 - k)
 
-    def go_on(before: tuple[jax.Array, ...], k: jax.Array) -> tuple[tuple[jax.Array, ...], Candidates]:
-        q, kept, q_origin, kept_origin = before
+    def go_on(k: jax.Array, before: tuple[Any, Candidates]) -> tuple[Any, Candidates]:
+        (q, kept, q_origin, kept_origin), by_step = before
         turns = (origin + k == steps).reshape(-1, *(1,) * len(shape))
         q, kept = jnp.where(turns[..., None], q_origin, q), jnp.where(turns, kept_origin, kept)
         stays = kept | patient | ((k + lane) % PATIENCE != 0)
@@ -80,18 +88,26 @@ def candidates(
         kept = found.status == Status.CONVERGED
         at_origin = jnp.where(k == 0, found.q, q_origin), jnp.where(k == 0, kept, kept_origin)
         miss = jnp.sqrt(2 * jnp.where(jnp.isfinite(found.cost), found.cost, 0))
-        return (found.q, kept, *at_origin), Candidates(found.q, ~kept, miss)
+        here = Candidates(found.q, ~kept, miss)
+        by_step = jax.tree.map(lambda xs, x: lax.dynamic_update_index_in_dim(xs, x, k, 0), by_step, here)
+        return (found.q, kept, *at_origin), by_step
 
     none = jnp.zeros((lanes, *shape), bool)
     begin = drawn(0).at[0].set(first)
-    _, by_step = lax.scan(go_on, (begin, none, begin, none), jnp.arange(steps))
-    time = jnp.arange(steps)[:, None]
+    nothing = Candidates(
+        *(jnp.zeros((length, *x.shape), x.dtype) for x in (begin, none, jnp.zeros(none.shape, first.dtype)))
+    )
+    _, by_step = lax.fori_loop(0, steps, go_on, ((begin, none, begin, none), nothing))
+    time = jnp.minimum(jnp.arange(length), steps - 1)[:, None]
     step = jnp.where(time >= origin, time - origin, steps - 1 - time)
 
     def by_waypoint(x: jax.Array) -> jax.Array:
         return x[step, jnp.arange(lanes)]
 
-    return Candidates(*map(by_waypoint, by_step))
+    found = Candidates(*map(by_waypoint, by_step))
+    # Behind the last waypoint nothing is missed again.
+    counts = (jnp.arange(length) < steps).reshape(-1, *(1,) * (none.ndim))
+    return found._replace(missed=found.missed & counts, miss=found.miss * counts)
 
 
 def _chosen(problem: Problem) -> jax.Array:

@@ -71,7 +71,8 @@ class WholePathOptions:
         jump [rad or m]. None: what `VelocityLimit` allows in a step, and 0.12, 7 degrees, where there is none.
       jump_cost: so many waypoints are missed rather than one more jump made (): what is out of reach for a moment is
         not worth two jumps.
-      smoothing_steps: at most so many Gauss-Newton steps (); 0 leaves the solutions as they were found.
+      smoothing_steps: at most so many steps of Newton's method (); 0 leaves the solutions as they were found.
+      smoothing_tolerance: a motion is smooth where a step changes no joint by more (), [rad or m].
       seed: of the random configurations from which solutions are sought ().
 
     Raises:
@@ -82,6 +83,7 @@ class WholePathOptions:
     longest_step: Any = leaf(1, default=None)
     jump_cost: Any = leaf(0, default=5)
     smoothing_steps: Any = leaf(0, default=60)
+    smoothing_tolerance: Any = leaf(0, default=1e-5)
     seed: Any = leaf(0, default=0)
 
     def __post_init__(self) -> None:
@@ -101,5 +103,6 @@ class WholePathOptions:
             longest_step=longest,
             jump_cost=validation.option("jump_cost", self.jump_cost, jnp.int32, least=1),
             smoothing_steps=validation.option("smoothing_steps", self.smoothing_steps, jnp.int32),
+            smoothing_tolerance=validation.positive("smoothing_tolerance", self.smoothing_tolerance),
             seed=validation.option("seed", self.seed, jnp.int32),
         )

@@ -9,6 +9,9 @@ from jax import lax
 from jaxik.kinematics import manifold
 from jaxik.kinematics.topology import Topology
 
+# Paths that move more by a smaller share are as good.
+TIED = 1e-6
+
 
 class Cost(NamedTuple):
     """What paths are compared by, the first number first.
@@ -30,7 +33,7 @@ def shortest_path(
     longest_step: jax.Array,
     jump_cost: jax.Array,
     start: jax.Array | None,
-) -> jax.Array:
+) -> tuple[jax.Array, jax.Array]:
     """Choose one candidate at every waypoint.
 
     Fewest waypoints missed and fewest jumps, steps in which a joint moves further than it may; then least movement.
@@ -45,7 +48,7 @@ def shortest_path(
       start (nq,): the configuration before the first waypoint; None: free.
 
     Returns:
-      The index (T,) of the candidate.
+      The index (T,) of the candidate; and whether a path that ends more than a step away costs as much ().
     """
 
     def move(a: jax.Array, b: jax.Array) -> Cost:
@@ -75,8 +78,10 @@ def shortest_path(
     if start is not None:
         step = jax.vmap(move, (None, 0))(start, q[0])
         first = Cost(first.events + step.events, first.movement + step.movement)
-    (last, _), came_from = lax.scan(extend, (first, q[0]), (q[1:], missed[1:], miss[1:]))
+    (last, there), came_from = lax.scan(extend, (first, q[0]), (q[1:], missed[1:], miss[1:]))
     end = jnp.argmin(jnp.where(last.events == jnp.min(last.events), last.movement, jnp.inf))
     back = lambda lane, sources: (sources[lane], lane)  # noqa: E731
     origin, chosen = lax.scan(back, end, came_from, reverse=True)
-    return jnp.concatenate([origin[None], chosen])
+    apart = jax.vmap(move, (None, 0))(there[end], there).events > 0
+    as_good = (last.events == last.events[end]) & (last.movement <= last.movement[end] * (1 + TIED))
+    return jnp.concatenate([origin[None], chosen]), jnp.any(apart & as_good)

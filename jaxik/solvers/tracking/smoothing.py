@@ -1,8 +1,8 @@
-"""Make a motion along a path smooth, within limits: Gauss-Newton steps over the whole horizon, linear in its length.
+"""Make a motion along a path smooth, within limits: Newton steps over the whole horizon, linear in its length.
 
 Minimises the squared displacements of the steps, and their first and second differences, while every waypoint keeps its
-tasks. Limits on speed, acceleration and jerk are met by an augmented Lagrangian (Nocedal and Wright, "Numerical
-Optimization", 17.3), which needs no motion within them to start from; joint limits likewise, and exactly in the end.
+tasks. Limits on joints, speed, acceleration and jerk are met by a primal-dual interior point (Nocedal and Wright,
+"Numerical Optimization", 19.3), which needs no motion within them to start from: `barrier` has its rows.
 """
 
 from typing import Any, NamedTuple
@@ -14,234 +14,198 @@ from jax import lax
 from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import core_ranks
 from jaxik.kinematics import manifold
-from jaxik.kinematics.forward import forward
-from jaxik.numerics.block_tridiagonal import solve_block_tridiagonal
-from jaxik.problem.problem import Problem, constants_of, effective_joint_limits
-from jaxik.tasks.grouping import map_tasks
-from jaxik.tasks.weights import weighted_rows
+from jaxik.problem.problem import Problem, effective_joint_limits
+from jaxik.solvers.tracking import barrier
+from jaxik.solvers.tracking.banded import ORDERS, adjoint, bands_of, blocks_of, solved
+from jaxik.solvers.tracking.barrier import Interior
+from jaxik.solvers.tracking.horizon import Horizon, Rows, changes_of, differences, evaluated, links_of
 
-ORDERS = 3  # displacements, and their first and second differences: speed, acceleration, jerk
-STENCILS = ((1.0, -1.0, 0.0, 0.0), (1.0, -2.0, 1.0, 0.0), (1.0, -3.0, 3.0, -1.0))
 # Steps over which motion is smoothed: squared differences of order k weigh HORIZON^(2k) as much as displacements.
 HORIZON = 8.0
-# Squared residuals of the path weigh as much more than all of that.
-TIGHT = {False: 30.0, True: 1e5}  # by whether the precision is double
+WEIGHTS = tuple(HORIZON ** (2 * k) for k in range(ORDERS))
+# Squared residuals of the path weigh as much more than all of that. In double precision what is left of them moves a
+# third difference by 1e-9 rad when waypoints are put back at the end; 1e5 left 1e-7, a hundredth of a limit on jerk.
+TIGHT = {False: 30.0, True: 1e7}  # by whether the precision is double
 # Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return.
 RIDGE = {False: (3e-7, 3e-7), True: (1e-17, 1e-9)}
-# Penalties of the limits relative to the weights of the differences that they limit.
-PENALTY = 10.0
-# That of the joint limits [1/rad^2, 1/m^2].
-JOINT_PENALTY = 100.0
-# Steps between two changes of the multipliers.
-EVERY = 3
 # The longest change of a joint in one Gauss-Newton step [rad or m], as tasks are not linear.
 REACH = 0.2
-# Steps that are smooth enough change no joint by more [rad or m].
-SETTLED = 1e-5
+# Damping, beside the weight 1 of displacements: at first, least and most. It is more where a step was longer than the
+# one before, as Gauss-Newton leaves out how tasks curve, and less where it was not.
+DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-8, 1e4
+MORE, LESS = 2.0, 0.3
+# Steps are Newton's where the one before was shorter [rad or m], and Gauss-Newton's elsewhere.
+NEAR = 0.05
+# Waypoints that are nearer to the path, as |cost * residual|, have multipliers.
+REACHED = 1e-3
+# Steps before limits are looked at: an interior point begins better from a motion that is smooth.
+FREE = 5
 # Steps that only put waypoints back on the path, at the end.
 RETURNS = 4
 
 
-class Horizon(NamedTuple):
-    """A motion over N stages, three of them before the first waypoint and some after the last.
+class Smooth(NamedTuple):
+    """What smoothing comes to.
 
     Attributes:
-      problem: leaves of tasks over time (N, *batch, ...); its tasks are those of the path and preferences.
-      path: names of the tasks of the path; static.
-      stage (N,): whether a stage is a waypoint.
-      bounds: by order, lower and upper (2, *batch, nv) of displacement, and of its first and second difference.
+      q (N, *batch, nq): the motion.
+      pull (N, *batch, m): multipliers of the path's weighted residuals.
+      inside: slacks and multipliers of its limits.
+      passed (*batch,): by how much a limit is passed at most, in half widths; 0 for none.
+      settled (*batch,): whether it is a minimum.
     """
 
-    problem: Problem
-    path: tuple[str, ...]
-    stage: jax.Array
-    bounds: tuple[jax.Array, ...]
+    q: jax.Array
+    pull: jax.Array
+    inside: Interior
+    passed: jax.Array
+    settled: jax.Array
 
 
 class _State(NamedTuple):
-    q: jax.Array  # (N, *batch, nq)
-    multipliers: tuple[jax.Array, ...]  # by order (N, *batch, nv)
-    pressed: jax.Array  # (N, *batch, nv) multipliers of the joint limits
-    linked: jax.Array  # (N, *batch) whether the step to a stage is none that leaves the path
-    limited: jax.Array  # () 1, or 0 where limits but those of displacements are left for later
-    change: jax.Array  # (*batch,) largest change of a joint in the last step
-    best: jax.Array  # (N, *batch, nq) of all motions so far the last that passes its limits least
-    passed: jax.Array  # (*batch,) the largest share of a limit there, at least 1
+    now: Smooth
+    best: Smooth  # of all motions so far the last that passes its limits least
+    damping: jax.Array  # (*batch,) on the diagonal
+    change: jax.Array  # (*batch,) of a joint, the largest of the last step
     taken: jax.Array  # () steps so far
+    returned: jax.Array  # () steps so far that only put waypoints back
 
 
-def smoothed(horizon: Horizon, q: jax.Array, linked: jax.Array, limited: jax.Array, steps: jax.Array) -> jax.Array:
-    """Smooth a motion (N, *batch, nq) in at most so many steps, and put each waypoint back on its path.
+def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
+    """Smooth a motion (N, *batch, nq) in at most so many steps, and put each waypoint back on its path."""
+    batch, none = q.shape[1:-1], jnp.zeros((), jnp.int32)
+    far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
+    rows = jax.eval_shape(lambda: evaluated(horizon, q, None))
+    kinds = jnp.zeros((2, ORDERS + 1, *rows.room_below.shape), q.dtype)
+    start = Smooth(
+        q, jnp.zeros(rows.residual.shape, q.dtype), Interior(kinds + 1, kinds, jnp.ones(batch, q.dtype)), far, never
+    )
 
-    Args:
-      linked (N, *batch): whether the step to a stage is to be smooth; one that is none leaves the path.
-      limited (): 1, or 0 for the limits of displacements alone, to begin with: most motions that are smooth keep the
-        others, and multipliers of limits that a rough one does not keep only delay it.
-    """
-    none = jnp.zeros((*q.shape[:-1], horizon.problem.robot.nv), q.dtype)
-    far = jnp.full(q.shape[1:-1], jnp.inf, q.dtype)
-    start = _State(q, (none,) * ORDERS, none, linked, limited, far, q, far, jnp.zeros((), jnp.int32))
-
-    def smooth(state: _State) -> _State:
+    def step(state: _State) -> _State:
+        smooths = jnp.any(~state.now.settled) & (state.taken < steps)
+        # Where smoothing ends without a minimum, the return is from the best.
+        ends = ~smooths & (state.returned == 0) & ~state.now.settled
+        before = _chosen(ends, state.best, state.now)
+        found, change = _step(horizon, before, state, smooths)
+        damping = jnp.clip(jnp.where(change > state.change, MORE, LESS) * state.damping, LEAST_DAMPING, MOST_DAMPING)
+        best = _chosen(smooths & (found.passed <= state.best.passed), before._replace(passed=found.passed), state.best)
         # Each element of a batch on its own: it stops where it is settled.
-        stepped, going = _step(horizon, state, jnp.ones((), q.dtype)), state.change > SETTLED
-        return stepped._replace(
-            q=jnp.where(going[..., None], stepped.q, state.q),
-            best=jnp.where(going[..., None], stepped.best, state.best),
-            passed=jnp.where(going, stepped.passed, state.passed),
-            change=jnp.where(going, stepped.change, state.change),
-        )
+        now = _chosen(smooths & before.settled, before, found)
+        return _State(now, best, damping, change, state.taken + smooths, state.returned + ~smooths)
 
-    def return_to_path(_: Any, state: _State) -> _State:
-        return _step(horizon, state, jnp.zeros((), q.dtype))
-
-    state = lax.while_loop(lambda s: (s.taken < steps) & jnp.any(s.change > SETTLED), smooth, start)
-    better = _passed(horizon, state) <= state.passed
-    state = state._replace(q=jnp.where(better[..., None], state.q, state.best))
-    return lax.fori_loop(0, RETURNS, return_to_path, state).q
+    begin = _State(start, start, jnp.full(batch, DAMPING, q.dtype), far, none, none)
+    return lax.while_loop(lambda s: s.returned < RETURNS, step, begin).now
 
 
-def _step(horizon: Horizon, state: _State, smooth: jax.Array) -> _State:
-    """One Gauss-Newton step; `smooth` is 1, or 0 to move towards the path alone."""
-    topology, q = horizon.problem.robot.topology, state.q
-    rows = _evaluated(horizon, q)
-    tight = TIGHT[q.dtype == jnp.float64] * HORIZON ** (2 * ORDERS - 2)
-    hessian = tight * rows.square + smooth * rows.preferred_square
-    gradient = tight * rows.gradient + smooth * rows.preferred_gradient
-    found = differences(topology, q)
-    links = _links(state.linked)
-    now = (state.taken % EVERY == 0) & (state.taken > 0)
-    bands = [jnp.zeros_like(found[0]) for _ in range(ORDERS + 1)]
-    multipliers = []
-    for order, (difference, link, stencil) in enumerate(zip(found, links, STENCILS, strict=True)):
-        weight = HORIZON ** (2 * order) * smooth * link[..., None]
-        lower, upper = horizon.bounds[order]
-        penalty = PENALTY * weight * (state.limited if order else 1)
-        # Multipliers move on where the steps since the last time have led.
-        moved_on, _ = _penalty(difference, lower, upper, state.multipliers[order], penalty)
-        multipliers.append(jnp.where(now, moved_on, state.multipliers[order]))
-        slope, stiffness = _penalty(difference, lower, upper, multipliers[-1], penalty)
-        slope, stiffness = weight * difference + smooth * slope, weight + stiffness
-        gradient = gradient + _adjoint(stencil, slope)
-        for k in range(order + 2):
-            for j in range(order + 2 - k):
-                # Stage t - j and stage t - j - k, of the difference at t.
-                bands[k] = bands[k] + stencil[j] * stencil[j + k] * _earlier(stiffness, j)
-    lower, upper, nowhere = rows.room_below, rows.room_above, jnp.zeros_like(gradient)
-    moved_on, _ = _penalty(nowhere, lower, upper, state.pressed, smooth * JOINT_PENALTY)
-    pressed = jnp.where(now, moved_on, state.pressed)
-    slope, stiffness = _penalty(nowhere, lower, upper, pressed, smooth * JOINT_PENALTY)
-    gradient, bands[0] = gradient + smooth * slope, bands[0] + stiffness
+def _chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
+    """By a mask (*batch,)."""
+
+    def choose(a: jax.Array, b: jax.Array) -> jax.Array:
+        return jnp.where(mask[..., None] if a.ndim > mask.ndim else mask, a, b)
+
+    return jax.tree.map(choose, yes, no)
+
+
+def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -> tuple[Smooth, jax.Array]:
+    """One step of Newton's method, or, where it does not smooth, one of Gauss-Newton towards the path alone.
+
+    Returns:
+      What it comes to, where `passed` is that of the motion before; and the largest change of a joint (*batch,).
+    """
+    q, taken = before.q, state.taken
+    limited, curved = smooths & (taken >= FREE), smooths & (state.change < NEAR)
+    rows = evaluated(horizon, q, before.pull)
+    distances = distances_of(horizon, q, rows)
+    inside = jax.tree.map(lambda a, b: jnp.where(taken == FREE, a, b), barrier.begun(distances), before.inside)
+    mu = barrier.aimed(inside, distances)
+    # Multipliers keep the path exactly; where it is out of reach they would grow for ever.
+    reached = jnp.max(jnp.abs(rows.residual), axis=-1, initial=0) < REACHED
+    pull = jnp.where((curved & reached)[..., None], before.pull, 0)
+    tight = tight_of(q.dtype)
+    system = system_of(horizon, rows, differences(horizon.problem.robot.topology, q), smooths, curved, pull)
+    slope, stiffness = (limited * x for x in barrier.slopes(inside, distances, mu))
+    gradient, bands = system.add(slope, stiffness)
+    bands[0] = bands[0] + smooths * state.damping[..., None]
+    lower, upper = rows.room_below, rows.room_above
     held = (lower >= 0) & (gradient > 0) | (upper <= 0) & (gradient < 0)
-    change = -_solved(hessian, bands, gradient, ~rows.moves | held & (smooth == 0), smooth)
-    change = jnp.where(jnp.isfinite(change), change, 0)
+    while_smooth, to_return = RIDGE[q.dtype == jnp.float64]
+    ridge = jnp.where(smooths, while_smooth, to_return)
+    stays = ~rows.moves | held & ~smooths
+    change = -solved(blocks_of(system.hessian, bands, stays, ridge), jnp.where(stays, 0, gradient))
+    solves = jnp.all(jnp.isfinite(change), axis=(0, -1))
+    change = jnp.where(solves[..., None], change, 0)
+    pull = pull + tight * (rows.residual + (rows.jacobian @ change[..., None])[..., 0])
     reach = jnp.max(jnp.abs(change), axis=(0, -1))
-    change = change * jnp.minimum(1, REACH / jnp.maximum(reach, REACH / 100))[..., None]
-    change = jnp.where(smooth > 0, change, jnp.clip(change, lower, upper))
-    q = _moved(horizon.problem, q, change, smooth)
-    passed = _passed(horizon, state)
-    better = passed <= state.passed
-    best = jnp.where(better[..., None], state.q, state.best)
+    most = jnp.where(smooths, jnp.minimum(1, REACH / jnp.maximum(reach, REACH / 100)), 1)
+    moved, share = barrier.moved(inside, distances, mu, changes_of(horizon, change), most)
+    change = change * jnp.where(limited, share, most)[..., None]
+    change = jnp.where(smooths, change, jnp.clip(change, lower, upper))
     furthest = jnp.max(jnp.abs(change), axis=(0, -1))
-    passed = jnp.minimum(passed, state.passed)
-    return _State(q, tuple(multipliers), pressed, state.linked, state.limited, furthest, best, passed, state.taken + 1)
+    passed = jnp.where(limited, barrier.passed(distances), jnp.where(smooths, jnp.inf, before.passed))
+    settles = limited & (reach <= horizon.settled) & barrier.ended(inside, distances)
+    inside = jax.tree.map(lambda new, old: jnp.where(limited, new, old), moved, before.inside)
+    q = _moved(horizon.problem, q, change, smooths.astype(q.dtype))
+    pull = jnp.where((smooths & solves)[..., None], pull, before.pull)
+    found = Smooth(q, pull, inside, passed, before.settled | (settles & solves))
+    # Where curvature was not positive, the next step goes without.
+    return found, jnp.where(solves, furthest, jnp.inf)
 
 
-def _passed(horizon: Horizon, state: _State) -> jax.Array:
-    """The largest share that a motion has of its limits (*batch,), at least 1."""
-    worst = jnp.ones(state.q.shape[1:-1], state.q.dtype)
-    found = differences(horizon.problem.robot.topology, state.q)
-    for order, (difference, link) in enumerate(zip(found, _links(state.linked), strict=True)):
-        each = difference / jnp.where(difference < 0, *horizon.bounds[order])
-        # Of a bound of zero that is kept: not 0 / 0.
-        share = jnp.max(jnp.where(difference == 0, 0, each), axis=-1)
-        counts = link & (state.limited > 0) if order else link
-        worst = jnp.maximum(worst, jnp.max(jnp.where(counts, share, 1), axis=0))
-    return worst
+class System(NamedTuple):
+    """Without limits: blocks and gradient of stages (N, *batch, nv), and by order slopes and weights of differences."""
 
-
-def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:
-    """Displacements to each stage (N, *batch, nv), and their first and second differences; zero where there is none."""
-    way = jnp.vectorize(lambda a, b: manifold.difference(topology, a, b), signature="(q),(q)->(v)")(q[:-1], q[1:])
-    found = [jnp.concatenate([jnp.zeros_like(way[:1]), way])]
-    for _ in range(ORDERS - 1):
-        found.append(found[-1] - _later(found[-1], 1))
-    return tuple(found)
-
-
-def _links(linked: jax.Array) -> tuple[jax.Array, ...]:
-    """By order (N, *batch), whether all steps of a difference are linked."""
-    links = [linked]
-    for k in range(1, ORDERS):
-        links.append(links[-1] & _later(linked, k))
-    return tuple(links)
-
-
-def _later(x: jax.Array, k: int) -> jax.Array:
-    """x[t - k] at t, zero before the first."""
-    return jnp.concatenate([jnp.zeros_like(x[:k]), x[: x.shape[0] - k]]) if k else x
-
-
-def _earlier(x: jax.Array, k: int) -> jax.Array:
-    """x[t + k] at t, zero behind the last."""
-    return jnp.concatenate([x[k:], jnp.zeros_like(x[:k])]) if k else x
-
-
-def _adjoint(stencil: tuple[float, ...], x: jax.Array) -> jax.Array:
-    return sum((c * _earlier(x, k) for k, c in enumerate(stencil) if c), start=jnp.zeros_like(x))
-
-
-def _penalty(
-    value: jax.Array, lower: jax.Array, upper: jax.Array, multiplier: jax.Array, stiffness: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Slope and stiffness of the augmented Lagrangian of lower <= value <= upper."""
-    at = multiplier + stiffness * value
-    above = at - stiffness * jnp.where(jnp.isfinite(upper), upper, 0)
-    below = at - stiffness * jnp.where(jnp.isfinite(lower), lower, 0)
-    slope = jnp.where(jnp.isfinite(upper), jnp.maximum(above, 0), 0)
-    slope = slope + jnp.where(jnp.isfinite(lower), jnp.minimum(below, 0), 0)
-    return slope, jnp.where(slope != 0, stiffness, 0)
-
-
-class _Rows(NamedTuple):
-    """At each stage: of the path and of preferences J'J (nv, nv) and J'r (nv,), and how far joints may go."""
-
-    square: jax.Array
+    hessian: jax.Array
     gradient: jax.Array
-    preferred_square: jax.Array
-    preferred_gradient: jax.Array
-    room_below: jax.Array
-    room_above: jax.Array
-    moves: jax.Array
+    slope: jax.Array
+    weight: jax.Array
+
+    def add(self, slope: jax.Array, stiffness: jax.Array) -> tuple[jax.Array, list[jax.Array]]:
+        """The gradient and the bands, with those of limits (ORDERS + 1, N, *batch, nv), the last of joints."""
+        all_slopes = self.slope + slope[:ORDERS]
+        gradient = self.gradient + sum(adjoint(k, all_slopes[k]) for k in range(ORDERS)) + slope[ORDERS]
+        bands = bands_of(self.weight + stiffness[:ORDERS])
+        bands[0] = bands[0] + stiffness[ORDERS]
+        return gradient, bands
 
 
-def _evaluated(horizon: Horizon, q: jax.Array) -> _Rows:
-    problem, path = horizon.problem, horizon.path
+def tight_of(dtype: Any) -> float:
+    """The weight of squared residuals of the path."""
+    return TIGHT[dtype == jnp.float64] * WEIGHTS[-1]
 
-    def of_stage(problem: Problem, q: jax.Array, stage: jax.Array) -> _Rows:
-        robot, tasks = problem.robot, problem.tasks
-        kin = forward(constants_of(robot, tasks.values()), q)
-        rows = map_tasks(lambda t, kin: weighted_rows(t, t.residual(robot, kin), t.jacobian(robot, kin)), tasks, kin)
-        parts: list[jax.Array] = []
-        for names in (path, tuple(name for name in tasks if name not in path)):
-            square, gradient = jnp.zeros((robot.nv, robot.nv), q.dtype), jnp.zeros(robot.nv, q.dtype)
-            for residual, jacobian in (rows[name] for name in names):
-                # A waypoint that is not finite has no rows, and the motion goes on through it.
-                fine = stage & jnp.all(jnp.isfinite(residual)) & jnp.all(jnp.isfinite(jacobian))
-                residual, jacobian = jnp.where(fine, residual, 0), jnp.where(fine, jacobian, 0)
-                square, gradient = square + jacobian.T @ jacobian, gradient + residual @ jacobian
-            parts += [square, gradient]
-        lower, upper = manifold.tangent_bounds(effective_joint_limits(problem))
-        at = manifold.scalar_coordinates(robot.topology, q)
-        moves = jnp.broadcast_to(stage, (robot.nv,))
-        if problem.dof_mask is not None:
-            moves = moves & problem.dof_mask
-        square, gradient, preferred_square, preferred_gradient = parts
-        return _Rows(square, gradient, preferred_square, preferred_gradient, lower - at, upper - at, moves)
 
-    stage = horizon.stage.reshape(-1, *(1,) * (q.ndim - 2))
-    ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0}
-    return over_batch(of_stage, {"problem": problem, "q": q, "stage": stage}, ranks)
+def system_of(
+    horizon: Horizon,
+    rows: Rows,
+    found: tuple[jax.Array, ...],
+    smooths: Any,
+    curved: jax.Array,
+    pull: jax.Array | float = 0.0,
+) -> System:
+    dtype = rows.residual.dtype
+    transposed, smooth = jnp.swapaxes(rows.jacobian, -1, -2), jnp.asarray(smooths, dtype)
+    weight = smooth * jnp.asarray(WEIGHTS, dtype).reshape(-1, *(1,) * found[0].ndim) * links_of(horizon.linked)
+    tight, curvature = tight_of(dtype), jnp.where(curved[..., None, None], rows.curvature, 0)
+    return System(
+        tight * (transposed @ rows.jacobian) + smooth * (rows.preferred_square + curvature),
+        (transposed @ (tight * rows.residual + pull)[..., None])[..., 0] + smooth * rows.preferred_gradient,
+        weight * jnp.stack(found),
+        weight * jnp.ones_like(found[0]),
+    )
+
+
+def distances_of(horizon: Horizon, q: jax.Array, rows: "Rows") -> barrier.Distances:
+    """How far the motion is from its limits: of displacements, their differences, and joints."""
+    found = jnp.stack([*differences(horizon.problem.robot.topology, q), jnp.zeros_like(rows.room_below)])
+    linked = jnp.concatenate([links_of(horizon.linked), jnp.ones_like(rows.moves)[None, ..., :1]])
+    begins = (jnp.arange(ORDERS + 1) % ORDERS == 0) | (horizon.limited > 0)
+    counts = linked & begins.reshape(-1, *(1,) * q.ndim) & rows.moves
+    bounds = jnp.stack(horizon.bounds, axis=1)[:, :, None]
+    lower, upper = (
+        jnp.concatenate([jnp.broadcast_to(bounds[i], found[1:].shape), room[None]])
+        for i, room in enumerate((rows.room_below, rows.room_above))
+    )
+    weight = jnp.asarray((*WEIGHTS, 1.0), q.dtype).reshape(-1, *(1,) * q.ndim)
+    return barrier.distances(found, lower, upper, counts, weight)
 
 
 def _moved(problem: Problem, q: jax.Array, change: jax.Array, smooth: jax.Array) -> jax.Array:
@@ -254,44 +218,3 @@ def _moved(problem: Problem, q: jax.Array, change: jax.Array, smooth: jax.Array)
 
     ranks = {"problem": core_ranks(problem), "q": 1, "change": 1, "smooth": 0}
     return over_batch(of_stage, {"problem": problem, "q": q, "change": change, "smooth": smooth}, ranks)
-
-
-def _solved(
-    hessian: jax.Array, bands: list[jax.Array], gradient: jax.Array, held: jax.Array, smooth: jax.Array
-) -> jax.Array:
-    """Solve the banded system of all stages (N, *batch, nv), where `held` stay: three stages make one block."""
-    stages, nv = gradient.shape[0], gradient.shape[-1]
-    free = ~held
-    own = hessian * (free[..., :, None] & free[..., None, :])
-    largest = jnp.max(jnp.diagonal(own, axis1=-2, axis2=-1), axis=(0, -1))[..., None]
-    while_smooth, to_return = RIDGE[hessian.dtype == jnp.float64]
-    ridge = jnp.where(smooth > 0, while_smooth, to_return) * largest
-    diagonal = jnp.where(held, 1, bands[0] + ridge)
-    own = own + diagonal[..., None] * jnp.eye(nv, dtype=own.dtype)
-    # The band k between stage t and t - k.
-    across = [bands[k] * free * _later(free, k) for k in range(1, ORDERS + 1)]
-    batch = gradient.shape[1:-1]
-
-    def blocks(x: jax.Array) -> jax.Array:
-        """(N, *batch, ...) as (*batch in one axis, N / 3, 3, ...)."""
-        x = x.reshape(stages // ORDERS, ORDERS, -1, *x.shape[1 + len(batch) :])
-        return jnp.moveaxis(x, 2, 0)
-
-    eye = jnp.eye(nv, dtype=own.dtype)
-    near, own, right = [blocks(x) for x in across], blocks(own), blocks(gradient * free)
-    shape = (*own.shape[:3], nv, ORDERS, nv)
-    diagonal, upper = jnp.zeros(shape, own.dtype), jnp.zeros(shape, own.dtype)
-    for a in range(ORDERS):
-        diagonal = diagonal.at[:, :, a, :, a].set(own[:, :, a])
-        for b in range(a):
-            link = near[a - b - 1][:, :, a, :, None] * eye
-            diagonal = diagonal.at[:, :, a, :, b].set(link).at[:, :, b, :, a].set(link)
-        for b in range(a + 1):
-            # Stage a of a block and stage b of the next, three stages on less a - b.
-            link = near[ORDERS - (a - b) - 1][:, 1:, b, :, None] * eye
-            upper = upper.at[:, :-1, a, :, b].set(link)
-    size = ORDERS * nv
-    flat = lambda x: x.reshape(*x.shape[:2], size, size)  # noqa: E731
-    solved = jax.vmap(solve_block_tridiagonal)(flat(diagonal), flat(upper), right.reshape(*right.shape[:2], size))
-    solved = jnp.moveaxis(solved.reshape(-1, stages // ORDERS, ORDERS, nv), 0, 2)
-    return solved.reshape(stages, *batch, nv)

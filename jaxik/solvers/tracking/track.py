@@ -1,5 +1,6 @@
 """`track`, `track_start` and `track_step`: follow targets over time, all at once or one step at a time."""
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -22,8 +23,9 @@ from jaxik.results.track import Track
 from jaxik.solvers.tracking.growth import Growth, no_growth
 from jaxik.solvers.tracking.loop import Carried, TrackState, advanced, started, state_at_start
 from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
+from jaxik.solvers.tracking.path_setting import Given, path_tasks
 from jaxik.solvers.tracking.targets import Values, duration_of, ranks_of, values_of
-from jaxik.solvers.tracking.whole_path import check_held, path_tasks, whole_path
+from jaxik.solvers.tracking.whole_path import check_held, padded, whole_path
 
 Function = Callable[[jax.Array, jax.Array, jax.Array], Any]
 # Steps up to which derivatives keep one state each.
@@ -75,12 +77,14 @@ def track(
     of the tasks of the highest priority that have a tolerance. Many solutions are continued along it; of all ways from
     one to another that one is taken which jumps least, misses fewest waypoints and moves least; and it is smoothed
     over the whole horizon, within joint limits exactly, and within `VelocityLimit`, `AccelerationLimit` and `JerkLimit`
-    where a motion along the path can be found that keeps them: `peak_speed` and its like say so. Other tasks are
+    where a motion along the path can be found that keeps them: steps that do not are INFEASIBLE. Other tasks are
     preferences: their squared cost * residual is weighed against squared displacements of joints. Velocity tasks, gains
     and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles.
     Constraints are judged as by `solve`, to 1e-9 (float64; 1e-5 in float32) whatever their cost and tolerance. Other
     limits, and what is `Elastic`, are refused. A joint that is to stay is held by `dof_mask`, not by a speed of 0.
-    There are no derivatives. What it costs is linear in the number of waypoints.
+    Derivatives are first ones, of the smooth motion by the implicit function theorem, with respect to everything but
+    the options; `Track.derivative_status` says what they are worth at each waypoint. What all of it costs is linear in
+    the number of waypoints, and paths of up to a quarter more waypoints share a program.
 
     Args:
       problem: robot, tasks, limits and constraints; any leaf may have leading batch axes, which broadcast.
@@ -147,7 +151,20 @@ def _whole(
     ranks = {"problem": core_ranks(problem), "options": core_ranks(options), "dt": 0, "q0": 1, "velocity": 1}
     ranks = {name: ranks[name] for name in given} | {"targets": ranks_of(problem, first)}
     shape = batch_shape(given | {"targets": first}, ranks)
-    return whole_path(shape, options.candidates, steps, problem, q0, velocity, dt, values, options)
+    values, length = padded(values, steps)
+    given = Given(problem, q0, velocity, dt, values, options, jnp.asarray(steps, jnp.int32))
+    return _cut(steps, whole_path(shape, options.candidates, length, given))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _cut(steps: int, motion: Track) -> Track:
+    """The first steps of a motion."""
+    over_time = {
+        f.name: jax.tree.map(lambda x: x[:steps], getattr(motion, f.name))
+        for f in dataclasses.fields(Track)
+        if f.name not in ("dt", "topology", "residual_units")
+    }
+    return dataclasses.replace(motion, **over_time)
 
 
 def track_start(problem: Problem, q0: Any, targets: Any = None, *, velocity: Any = None) -> TrackState:

@@ -1,0 +1,134 @@
+"""A motion over all its waypoints, and what its tasks and joints have to say at each."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.broadcast import over_batch
+from jaxik.core.pytree import core_ranks
+from jaxik.kinematics import manifold
+from jaxik.kinematics.forward import Kinematics, forward
+from jaxik.problem.problem import Problem, constants_of, effective_joint_limits
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import curvature_of
+from jaxik.solvers.tracking.banded import ORDERS, later
+from jaxik.tasks.base import Task
+from jaxik.tasks.grouping import groups, vmap_group
+from jaxik.tasks.weights import weighted_rows
+
+
+class Horizon(NamedTuple):
+    """A motion over N stages, three of them before the first waypoint and some after the last.
+
+    Attributes:
+      problem: leaves of tasks over time (N, *batch, ...); its tasks are those of the path and preferences.
+      path: names of the tasks of the path; static.
+      stage (N, *batch), or of axes of size one: whether a stage is a waypoint.
+      known (N, *batch): whether its targets count, which may not be finite.
+      bounds: by order, lower and upper (2, *batch, nv) of displacement, and of its first and second difference.
+      linked (N, *batch): whether the step to a stage is to be smooth; one that is none leaves the path.
+      limited (): 1, or 0 for the limits of displacements alone, to begin with: most motions that are smooth keep the
+        others.
+      settled (): steps that are smooth enough change no joint by more [rad or m].
+    """
+
+    problem: Problem
+    path: tuple[str, ...]
+    stage: jax.Array
+    known: jax.Array
+    bounds: tuple[jax.Array, ...]
+    linked: jax.Array
+    limited: jax.Array
+    settled: jax.Array
+
+
+def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:
+    """Displacements to each stage (N, *batch, nv), and their first and second differences; zero where there is none."""
+    way = jnp.vectorize(lambda a, b: manifold.difference(topology, a, b), signature="(q),(q)->(v)")(q[:-1], q[1:])
+    found = [jnp.concatenate([jnp.zeros_like(way[:1]), way])]
+    for _ in range(ORDERS - 1):
+        found.append(found[-1] - later(found[-1], 1))
+    return tuple(found)
+
+
+def links_of(linked: jax.Array) -> jax.Array:
+    """By order (ORDERS, N, *batch, 1), whether all steps of a difference are linked."""
+    links = [linked]
+    for k in range(1, ORDERS):
+        links.append(links[-1] & later(linked, k))
+    return jnp.stack(links)[..., None]
+
+
+def changes_of(horizon: Horizon, change: jax.Array) -> jax.Array:
+    """How differences and joints change (ORDERS + 1, N, *batch, nv) with a motion."""
+    found = [change]
+    for _ in range(ORDERS):
+        found.append(found[-1] - later(found[-1], 1))
+    return jnp.concatenate([jnp.stack(found[1:]) * links_of(horizon.linked), change[None]])
+
+
+class Rows(NamedTuple):
+    """At each stage.
+
+    Attributes:
+      residual (m,), jacobian (m, nv): of the path, weighted.
+      preferred_square (nv, nv), preferred_gradient (nv,): of preferences, J'J and J'r.
+      curvature (nv, nv): what the Hessian has beyond J'J.
+      room_below, room_above (nv,): how far joints may go.
+      moves (nv,): which of them move.
+    """
+
+    residual: jax.Array
+    jacobian: jax.Array
+    preferred_square: jax.Array
+    preferred_gradient: jax.Array
+    curvature: jax.Array
+    room_below: jax.Array
+    room_above: jax.Array
+    moves: jax.Array
+
+
+def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
+    """Rows (N, *batch, ...) of a motion, whose path curves as multipliers (N, *batch, m) press; None: not at all."""
+    problem, path = horizon.problem, horizon.path
+
+    def of_stage(
+        problem: Problem, q: jax.Array, stage: jax.Array, known: jax.Array, pull: jax.Array | None = None
+    ) -> Rows:
+        robot, tasks = problem.robot, problem.tasks
+        kin = forward(constants_of(robot, tasks.values()), q)
+        kept, preferred = ({n: t for n, t in tasks.items() if (n in path) is inside} for inside in (True, False))
+        residual, jacobian = _rows(robot, kept, kin, stage & known)
+        wanted, slopes = _rows(robot, preferred, kin, stage & known)
+        bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
+        if pull is not None:
+            bent = curvature_of(robot, kept, kin, pull) + curvature_of(robot, preferred, kin, wanted)
+            bent = jnp.where(stage & known & jnp.all(jnp.isfinite(bent)), bent, 0)
+        lower, upper = manifold.tangent_bounds(effective_joint_limits(problem))
+        at = manifold.scalar_coordinates(robot.topology, q)
+        moves = jnp.broadcast_to(stage, (robot.nv,))
+        if problem.dof_mask is not None:
+            moves = moves & problem.dof_mask
+        return Rows(residual, jacobian, slopes.T @ slopes, wanted @ slopes, bent, lower - at, upper - at, moves)
+
+    ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0, "known": 0, "pull": 1}
+    given = {"problem": problem, "q": q, "stage": horizon.stage, "known": horizon.known} | (
+        {} if pull is None else {"pull": pull}
+    )
+    return over_batch(of_stage, given, {name: ranks[name] for name in given})
+
+
+def _rows(robot: Robot, tasks: dict[str, Task], kin: Kinematics, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Weighted residuals (m,) and Jacobians (m, nv), group after group."""
+    kept = [(jnp.zeros(0, kin.q.dtype), jnp.zeros((0, robot.nv), kin.q.dtype))]
+    for group in groups(tasks):
+        of_task = lambda t, kin: weighted_rows(t, t.residual(robot, kin), t.jacobian(robot, kin))  # noqa: E731
+        residual, jacobian = vmap_group(of_task, group, kin)
+        # A waypoint that is not finite has no rows, and the motion goes on through it.
+        fine = jnp.all(jnp.isfinite(residual), axis=-1) & jnp.all(jnp.isfinite(jacobian), axis=(-2, -1))
+        fine = (fine & counts)[:, None]
+        residual, jacobian = jnp.where(fine, residual, 0), jnp.where(fine[..., None], jacobian, 0)
+        kept.append((jnp.ravel(residual), jacobian.reshape(-1, robot.nv)))
+    residual, jacobian = map(jnp.concatenate, zip(*kept, strict=True))
+    return residual, jacobian

@@ -1,0 +1,196 @@
+"""Derivatives of a whole path's motion: the implicit function theorem where smoothing ended, linear in its length.
+
+With g the gradient of what is minimised and of the multipliers of the path's residuals r, Jacobian J, and Hessian H:
+H dq + J' dy = -dg and J dq = -dr, where dg and dr are changes at a fixed motion. A limit with slack s and multiplier z
+is a stiffness z / s in H, by the derivative of s z = mu: next to nothing where it is inactive, and next to rigid where
+it is active. The path's rows are rigid alike, and refinement brings back the digits that this costs.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.batching.broadcast import over_batch
+from jaxik.batching.linear_map import moving, replaced
+from jaxik.core.pytree import core_ranks
+from jaxik.core.status import DerivativeStatus, Status
+from jaxik.kinematics import manifold
+from jaxik.kinematics.forward import forward
+from jaxik.problem.problem import Problem, constants_of, with_tasks
+from jaxik.solvers.tracking import barrier
+from jaxik.solvers.tracking.banded import (
+    ORDERS,
+    BlockFactor,
+    adjoint,
+    bands_of,
+    blocks_of,
+    factorized,
+    solved_again,
+)
+from jaxik.solvers.tracking.horizon import Horizon, Rows, changes_of, differences, evaluated
+from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
+from jaxik.solvers.tracking.smoothing import RIDGE, Smooth, distances_of, system_of, tight_of
+from jaxik.tasks.clearance import ClearanceTask
+
+# Times that a solution is refined.
+REFINED = 3
+# What is rigid: more would leave no digits of what is not, which is about 1.
+FIRMEST = {False: 1e6, True: 1e12}
+# A limit whose slack and multiplier are both below this, in units of sqrt(mu), is weakly active.
+WEAK = 10.0
+
+
+def motion_tangent(
+    shape: tuple[int, ...], given: Given, tangents: Given, plan: Any, about: Any
+) -> tuple[jax.Array, jax.Array]:
+    """The tangent (T, *batch, nq) of a motion, and what it is worth (T, *batch), of `DerivativeStatus`.
+
+    Args:
+      given, tangents: arguments as they came, and their tangents, of which some may be `SymbolicZero`.
+      plan, about: `Plan` and `Found` of `whole_path`.
+    """
+    leaves, structure = jax.tree.flatten(given)
+    along = jax.tree.leaves(tangents)
+    active = moving(along)
+    known = _known(shape, prepared(len(shape), given))
+
+    def at(values: list[Any]) -> tuple[Horizon, jax.Array]:
+        changed = prepared(len(shape), jax.tree.unflatten(structure, replaced(leaves, active, values)))
+        changed = changed._replace(values=_finite(changed.values))
+        return horizon_of(shape, changed, plan.q, about.parted, jnp.ones((), plan.q.dtype), known)
+
+    values = [leaves[i] for i in active]
+    horizon, q = at(values)
+    rows = evaluated(horizon, q, about.smooth.pull)
+    firm = _firmness(horizon, q, rows, about.smooth)
+
+    def optimality(values: list[Any]) -> tuple[jax.Array, jax.Array]:
+        return _optimality(*at(values), about.smooth.pull, firm)
+
+    gradient, residual = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
+    tight = tight_of(q.dtype)
+    right = gradient + tight * (jnp.swapaxes(rows.jacobian, -1, -2) @ residual[..., None])[..., 0]
+    change, valid = _solved(horizon, q, rows, firm, -right)
+    valid = valid & ~about.rough
+    change = jnp.where(valid[..., None], change[ORDERS:], 0)
+    moved = _moved(given.problem.robot.topology, plan.q, change)
+    return moved, _status(horizon, q, rows, plan, about, valid, given.q0 is not None)
+
+
+def _known(shape: tuple[int, ...], given: Given) -> jax.Array:
+    """Whether all targets of a waypoint are finite (T, *batch)."""
+    known = jnp.ones((1, *shape), bool)
+    for x in jax.tree.leaves(given.values):
+        fine = jnp.isfinite(x)
+        known = known & jnp.all(fine.reshape(*fine.shape[: 1 + len(shape)], -1), axis=-1)
+    return known
+
+
+def _finite(values: Any) -> Any:
+    """Targets that can be differentiated: ones, as of a quaternion, where they are not finite and do not count."""
+    return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 1), values)
+
+
+def _firmness(horizon: Horizon, q: jax.Array, rows: Rows, smooth: Smooth) -> jax.Array:
+    """How stiff limits are, z / s (2, kinds, N, *batch, nv), by displacements and not by widths."""
+    distances = distances_of(horizon, q, rows)
+    firm = smooth.inside.multiplier / smooth.inside.slack / distances.width**2
+    return jnp.where(distances.counts, jnp.minimum(firm, FIRMEST[q.dtype == jnp.float64]), 0)
+
+
+def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The gradient (N, *batch, nv), but for what is constant, and the path's residuals (N, *batch, m)."""
+    rows = evaluated(horizon, q, None)
+    distances = distances_of(horizon, q, rows)
+    system = system_of(horizon, rows, differences(horizon.problem.robot.topology, q), True, jnp.zeros((), bool))
+    room = jnp.where(distances.counts, distances.room * distances.width, 0)
+    press = firm * room
+    slope = press[0] - press[1]
+    gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
+    gradient = gradient + sum(adjoint(k, system.slope[k] + slope[k]) for k in range(ORDERS)) + slope[ORDERS]
+    return gradient, rows.residual
+
+
+def _solved(
+    horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array, right: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """How the motion changes (N, *batch, nv), and whether its Hessian is positive (*batch,)."""
+    shape = q.shape[1:-1]
+    found = differences(horizon.problem.robot.topology, q)
+    system = system_of(horizon, rows, found, True, jnp.ones(shape, bool))
+    stiffness = jnp.concatenate([system.weight, jnp.zeros_like(system.weight[:1])]) + firm[0] + firm[1]
+    bands = bands_of(stiffness[:ORDERS])
+    bands[0] = bands[0] + stiffness[ORDERS]
+    stays = ~rows.moves
+    factor = factorized(blocks_of(system.hessian, bands, stays, jnp.asarray(RIDGE[q.dtype == jnp.float64][0], q.dtype)))
+    positive = jnp.all(jnp.isfinite(factor.ratio) & jnp.isfinite(factor.lower), axis=(-3, -2, -1))
+    eye = jnp.eye(factor.lower.shape[-1], dtype=q.dtype)
+    lower, link, ratio = (
+        jnp.where(positive[:, None, None, None], x, y) for x, y in zip(factor, (eye, 0, 0), strict=True)
+    )
+    factor, positive = BlockFactor(lower, link, ratio), positive.reshape(shape)
+    right = jnp.where(stays | ~positive[..., None], 0, right)
+    square, tight = rows.preferred_square + rows.curvature, tight_of(q.dtype)
+
+    def product(x: jax.Array) -> jax.Array:
+        """The system by the motion's change, without forming what is stiff."""
+        x = jnp.where(stays, 0, x)
+        of_path = jnp.swapaxes(rows.jacobian, -1, -2) @ (rows.jacobian @ x[..., None])
+        press = stiffness * changes_of(horizon, x)
+        own = (square @ x[..., None] + tight * of_path)[..., 0] + press[ORDERS]
+        return jnp.where(stays, 0, own + sum(adjoint(k, press[k]) for k in range(ORDERS)))
+
+    def solve(_: Any, right: jax.Array) -> jax.Array:
+        x = solved_again(factor, right)
+        # What is not positive has the identity for factors, and a solution that is not used.
+        return lax.fori_loop(0, REFINED, lambda _, x: x + solved_again(factor, right - product(x)), x)
+
+    return lax.custom_linear_solve(product, right, solve, symmetric=True), positive
+
+
+def _moved(topology: Any, q: jax.Array, change: jax.Array) -> jax.Array:
+    """The tangent of configurations (..., nq) that change by (..., nv)."""
+    along = lambda q, v: jax.jvp(lambda x: manifold.integrate(topology, q, x), (jnp.zeros_like(v),), (v,))[1]  # noqa: E731
+    return jnp.vectorize(along, signature="(q),(v)->(q)")(q, change)
+
+
+def _status(
+    horizon: Horizon, q: jax.Array, rows: Rows, plan: Any, about: Any, valid: jax.Array, starts: bool
+) -> jax.Array:
+    """What derivatives are worth (T, *batch); of several reasons the last."""
+    worst = jnp.full(plan.q.shape[:-1], DerivativeStatus.EXACT, jnp.int32)
+
+    def marked(worst: jax.Array, mask: jax.Array, status: DerivativeStatus) -> jax.Array:
+        return jnp.where(mask, jnp.maximum(worst, status), worst)
+
+    distances, (slack, multiplier, _) = distances_of(horizon, q, rows), about.smooth.inside
+    weak = WEAK * jnp.sqrt(barrier.LAST_MU[q.dtype == jnp.float64])
+    weakly = distances.counts & (slack < weak) & (multiplier < weak * distances.scale)
+    worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
+    worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)
+    missed = (plan.status == Status.STALLED) | plan.jumped | _nearer_than_asked(horizon, q)[ORDERS:]
+    # From a start that is given they were 3 % off central differences, for a reason that is not known.
+    missed = missed | starts
+    curved = jnp.asarray([len(j.v_indices) > 1 for j in horizon.problem.robot.topology.joints for _ in j.v_indices])
+    turns = jnp.any(rows.moves & curved, axis=(0, -1))
+    worst = marked(worst, missed | turns, DerivativeStatus.APPROXIMATE)
+    worst = marked(worst, ~about.smooth.settled, DerivativeStatus.NOT_STATIONARY)
+    return marked(worst, ~valid | (plan.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE)
+
+
+def _nearer_than_asked(horizon: Horizon, q: jax.Array) -> jax.Array:
+    """Whether shapes are nearer than is aimed at (N, *batch), where the curvature of their distance is left out."""
+    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, ClearanceTask)}
+    if not tasks:
+        return jnp.zeros(q.shape[:-1], bool)
+
+    def of_stage(problem: Problem, q: jax.Array) -> jax.Array:
+        robot = problem.robot
+        kin = forward(constants_of(robot, problem.tasks.values()), q)
+        nearer = [jnp.any(task.residual(robot, kin) != 0) for task in problem.tasks.values()]
+        return jnp.any(jnp.stack(nearer))
+
+    problem = with_tasks(horizon.problem, tasks)
+    return over_batch(of_stage, {"problem": problem, "q": q}, {"problem": core_ranks(problem), "q": 1})

@@ -1,0 +1,115 @@
+"""What a whole path's motion is worth: velocities, statuses, shares of limits."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.linear_map import of_each
+from jaxik.core.pytree import core_ranks
+from jaxik.core.status import Status
+from jaxik.core.trees import part_units
+from jaxik.kinematics import manifold
+from jaxik.kinematics.forward import forward
+from jaxik.problem.problem import Problem, constants_of, constraints_of, with_tasks
+from jaxik.results.track import Track
+from jaxik.solvers.nonlinear.finalize import FEASIBLE
+from jaxik.solvers.nonlinear.formulation import within_tolerance
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
+from jaxik.solvers.tracking.banded import later
+from jaxik.solvers.tracking.loop import Described, described_at
+from jaxik.solvers.tracking.path_setting import Given, bounds_of, tasks_to_keep
+from jaxik.solvers.tracking.targets import placed
+from jaxik.tasks.weights import row_weights
+
+# A limit is passed from here on, as a share of it; by whether the precision is double.
+PASSED = {False: 1e-4, True: 1e-9}
+
+
+def described(
+    shape: tuple[int, ...],
+    given: Given,
+    q: jax.Array,
+    status: jax.Array,
+    jumped: jax.Array,
+    derivative_status: jax.Array,
+) -> Track:
+    """What a motion (T, *batch, nq) is worth, of arguments as prepared."""
+    problem, q0, velocity, dt = given.problem, given.q0, given.velocity, given.dt
+    bounds = bounds_of(problem, dt, given.options.longest_step)[0]
+    topology, spread = problem.robot.topology, dt[..., None]
+    before = q[:1] if q0 is None else jnp.broadcast_to(q0, q[:1].shape)
+    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")
+    speed = way(jnp.concatenate([before, q[:-1]]), q) / spread
+    if q0 is None:
+        # A free start is in motion already: at the acceleration of the first steps, where these are no jumps.
+        second, third = (speed[jnp.minimum(k, given.steps - 1)] for k in (1, 2))
+        steady = jnp.clip(2 * second - third, bounds[0] / spread, bounds[1] / spread)
+        smooth = [~jumped[jnp.minimum(k, given.steps - 1)][..., None] for k in (1, 2)]
+        entering = jnp.where(smooth[0], jnp.where(smooth[1], steady, second), 0)
+        speed, came = speed.at[0].set(entering), entering
+    else:
+        came = jnp.zeros_like(speed[0]) if velocity is None else jnp.broadcast_to(velocity, speed[0].shape)
+    acceleration = jnp.diff(speed, axis=0, prepend=came[None]) / spread
+    entering = jnp.zeros_like(speed[:1])
+    if q0 is None:
+        free = (given.steps > 1) & ~jumped[1][..., None]
+        acceleration = acceleration.at[0].set(jnp.where(free, acceleration[1], 0))
+        entering = acceleration[:1]
+    jerk = jnp.diff(acceleration, axis=0, prepend=entering) / spread
+    at = placed(problem, given.values)
+    nothing = jnp.zeros(q.shape[:-1], jnp.int32)
+    kept = described_at(at, q, speed, acceleration, jerk, nothing, jnp.broadcast_to(dt, shape))
+    status = _with_limits(status, jumped, kept)
+    return Track(
+        q=q,
+        velocity=speed,
+        acceleration=acceleration,
+        status=status,
+        residuals=kept.residuals,
+        speed_share=kept.speed_share,
+        acceleration_share=kept.acceleration_share,
+        jerk_share=kept.jerk_share,
+        dt=dt,
+        derivative_status=derivative_status,
+        jumped=jumped,
+        topology=topology,
+        residual_units=part_units(problem.tasks | constraints_of(problem, couplings=True), kept.residuals),
+    )
+
+
+def _with_limits(status: jax.Array, jumped: jax.Array, kept: Described) -> jax.Array:
+    """Statuses (T, *batch) that say as well where limits are passed, but for differences across a jump."""
+    after = jumped | later(jumped, 1)
+    most = 1 + PASSED[kept.speed_share.dtype == jnp.float64]
+    passed = (kept.speed_share > most) & ~jumped | (kept.acceleration_share > most) & ~after
+    passed = passed | (kept.jerk_share > most) & ~(after | later(jumped, 2))
+    return jnp.where(passed & (status == Status.CONVERGED), Status.INFEASIBLE, status)
+
+
+def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
+    """Of `Status` (2, T, *batch), at configurations with another axis behind."""
+    tasks, path = tasks_to_keep(problem)
+    # Of constraints as of `solve`: by what is feasible, whatever their own tolerances.
+    tolerance = jnp.asarray(FEASIBLE[q.dtype == jnp.float64], q.dtype)
+    judged = tasks | {n: HardConstraint(tasks[n], tolerance) for n in constraints_of(problem, couplings=True)}
+    problem = with_tasks(problem, {name: judged[name] for name in path})
+
+    def of_one(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
+        robot, tasks = problem.robot, problem.tasks
+        kin = forward(constants_of(robot, tasks.values()), q)
+        found = {name: task.report(robot, kin) for name, task in tasks.items()}
+        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(found)]))
+        met = [within_tolerance(tasks[n], row_weights(tasks[n], r), r) for n, r in found.items() if r is not None]
+        status = jnp.where(jnp.all(jnp.stack(met)), Status.CONVERGED, Status.STALLED)
+        status = jnp.where(jumped, Status.INFEASIBLE, status)
+        return jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
+
+    return of_each(of_one, (problem, q, jumped), (core_ranks(problem), 1, 0))
+
+
+def events_of(status: jax.Array, jumped: jax.Array, jump_cost: jax.Array, counts: jax.Array) -> jax.Array:
+    """Waypoints missed and jumps of motions (2, T, *batch), as candidates are compared by, of those that count (T,)."""
+    missed = (status == Status.STALLED) | (status == Status.NONFINITE)
+    counts = counts.reshape(-1, *(1,) * (missed.ndim - 2))
+    return jnp.sum(counts * (missed + jump_cost * jumped), axis=1)

@@ -1,0 +1,164 @@
+"""What a whole path is given: its tasks, the bounds of its steps, and the horizon that is smoothed."""
+
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.broadcast import over_batch
+from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import cast, core_ranks
+from jaxik.kinematics import manifold
+from jaxik.kinematics.motion import Motion
+from jaxik.limits.acceleration import AccelerationLimit
+from jaxik.limits.jerk import JerkLimit
+from jaxik.limits.per_joint import on_rates
+from jaxik.limits.velocity import VelocityLimit
+from jaxik.problem.arguments import cast_problem
+from jaxik.problem.problem import Problem, constraints_of, limits_of, with_tasks, without_velocity_tasks
+from jaxik.solvers.nonlinear.hard_constraint import with_clearance
+from jaxik.solvers.tracking.banded import ORDERS
+from jaxik.solvers.tracking.horizon import Horizon
+from jaxik.solvers.tracking.options import WholePathOptions
+from jaxik.solvers.tracking.targets import Values, placed, ranks_of
+
+# Limits are aimed at with this to spare, as waypoints are put back on the path at the end.
+SPARE = 0.995
+# A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
+LONGEST_STEP = 0.12
+
+
+class Given(NamedTuple):
+    """Arguments of a whole path, whose values over time are as long as the program; `steps` () of them count."""
+
+    problem: Problem
+    q0: jax.Array | None
+    velocity: jax.Array | None
+    dt: jax.Array
+    values: Values
+    options: WholePathOptions
+    steps: jax.Array
+
+
+def prepared(batch_rank: int, given: Given) -> Given:
+    """All in the dtype of the configuration, the problem without velocity tasks, and values with every batch axis."""
+    dtype = (given.problem.robot.q_home if given.q0 is None else given.q0).dtype
+    problem = without_velocity_tasks(cast_problem(given.problem, dtype))
+    given = cast(given._replace(problem=None), dtype)  # type: ignore[arg-type]
+
+    def align(x: jax.Array, rank: int) -> jax.Array:
+        missing = 1 + batch_rank + rank - x.ndim
+        return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
+
+    values = jax.tree.map(align, given.values, ranks_of(problem, given.values))
+    return given._replace(problem=problem, values=values)
+
+
+def path_tasks(problem: Problem) -> tuple[str, ...]:
+    """Names of the tasks that make the path: those of the highest priority that have a tolerance.
+
+    Raises:
+      JaxikError: where there is none.
+    """
+    asked = without_velocity_tasks(problem).tasks
+    first = min((task.priority for task in asked.values()), default=0)
+    found = tuple(n for n, task in asked.items() if task.priority == first and task.tolerances() is not None)
+    if not found:
+        raise JaxikError(
+            'mode="whole" keeps a path within tolerances, and no task of the highest priority has one: '
+            'give it a tolerance, or follow it with mode="online"'
+        )
+    return found
+
+
+def tasks_to_keep(problem: Problem) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """All tasks, constraints and what keeps shapes apart, and the names of what has to hold: all but preferences."""
+    path = path_tasks(problem)
+    cleared = with_clearance(with_tasks(problem, {name: problem.tasks[name] for name in path}))
+    held = dict(cleared.tasks) | constraints_of(problem, couplings=True)
+    rest = {name: task for name, task in problem.tasks.items() if name not in held}
+    return held | rest, tuple(held)
+
+
+def bounds_of(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.Array, ...]:
+    """Lower and upper (2, *batch, nv) of the displacement of a step, and of its first and second difference."""
+
+    def of_one(problem: Problem, dt: jax.Array, longest_step: jax.Array | None) -> list[jax.Array]:
+        robot, motion = problem.robot, Motion(dt)
+        free = jnp.full(robot.nv, jnp.inf, dt.dtype)
+        found = [(-free, free)] * ORDERS
+        for limit in limits_of(problem):
+            if isinstance(limit, VelocityLimit):
+                order, (lower, upper) = 0, limit.bounds(robot, None, motion)  # type: ignore[arg-type]
+            elif isinstance(limit, AccelerationLimit):
+                order, upper = 1, on_rates(robot, limit.max_acceleration, jnp.inf) * dt**2
+                lower = -upper
+            elif isinstance(limit, JerkLimit):
+                order, upper = 2, on_rates(robot, limit.max_jerk, jnp.inf) * dt**3
+                lower = -upper
+            else:
+                continue
+            found[order] = jnp.maximum(found[order][0], lower), jnp.minimum(found[order][1], upper)
+        lower, upper = found[0]
+        longest = jnp.broadcast_to(LONGEST_STEP if longest_step is None else longest_step, (robot.nv,))
+        unlimited = jnp.isinf(upper) & jnp.isinf(lower) | (longest_step is not None)
+        found[0] = (
+            jnp.where(unlimited, jnp.maximum(lower, -longest), lower),
+            jnp.where(unlimited, jnp.minimum(upper, longest), upper),
+        )
+        return [jnp.stack(pair) for pair in found]
+
+    arguments = {"problem": problem, "dt": dt, "longest_step": longest_step}
+    ranks = {"problem": core_ranks(problem), "dt": 0, "longest_step": None if longest_step is None else 1}
+    return tuple(jnp.moveaxis(x, -2, 0) for x in over_batch(of_one, arguments, ranks))
+
+
+def horizon_of(
+    shape: tuple[int, ...],
+    given: Given,
+    q: jax.Array,
+    jumped: jax.Array,
+    limited: jax.Array,
+    known: jax.Array | bool = True,
+) -> tuple[Horizon, jax.Array]:
+    """The horizon of a motion, and the motion with the stages before it.
+
+    Args:
+      given: as prepared.
+      q (T, *batch, nq): waypoints, those behind the last that counts as well.
+      jumped (T, *batch): whether the step to a waypoint is none that is to be smooth.
+      limited (): as of `Horizon`.
+      known (T, *batch): whether waypoints' targets count.
+    """
+    topology, q0, dt = given.problem.robot.topology, given.q0, given.dt
+
+    def longer(x: jax.Array) -> jax.Array:
+        return jnp.concatenate([x[:1]] * ORDERS + [x])
+
+    tasks, path = tasks_to_keep(given.problem)
+    every = placed(with_tasks(given.problem, tasks), jax.tree.map(longer, given.values))
+    q = longer(q)
+    if q0 is not None:
+        way = jnp.zeros(topology.nv, q.dtype) if given.velocity is None else given.velocity * dt[..., None]
+        back = jnp.vectorize(functools.partial(manifold.integrate, topology), signature="(q),(v)->(q)")
+        before = [jnp.broadcast_to(back(q0, -k * way), q.shape[1:]) for k in reversed(range(ORDERS))]
+        q = jnp.concatenate([jnp.stack(before), q[ORDERS:]])
+    at = jnp.arange(q.shape[0]).reshape(-1, *(1,) * len(shape))
+    stage = (at >= ORDERS) & (at < given.steps + ORDERS)
+    # A free start is in motion already.
+    first = ORDERS if q0 is None else 0
+    linked = (at > first) & (at < given.steps + ORDERS) & jnp.concatenate([jnp.ones_like(jumped[:ORDERS]), ~jumped])
+    known = jnp.concatenate([jnp.ones((ORDERS, *shape), bool), jnp.broadcast_to(known, jumped.shape)])
+    bounds = bounds_of(given.problem, dt, given.options.longest_step)
+    spread = lambda x: x.reshape(2, *(1,) * (len(shape) + 2 - x.ndim), *x.shape[1:])  # noqa: E731
+    bounds = tuple(jnp.broadcast_to(SPARE * spread(x), (2, *shape, topology.nv)) for x in bounds)
+    settled = given.options.smoothing_tolerance
+    return Horizon(every, path, stage, known, bounds, linked, limited, settled), q
+
+
+def jumps_of(topology: Any, q: jax.Array, bounds: jax.Array) -> jax.Array:
+    """Whether the displacement to each configuration but the first is out of bounds (T, *batch)."""
+    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")(q[:-1], q[1:])
+    outside = jnp.any((way < bounds[0]) | (way > bounds[1]), axis=-1)
+    return jnp.concatenate([jnp.zeros_like(outside[:1], shape=(1, *outside.shape[1:])), outside])
