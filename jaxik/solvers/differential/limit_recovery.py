@@ -27,6 +27,8 @@ MARGIN = 0.9
 COST, NEAR_ONE = (1e-6, 1e-10), (1e-3, 1e-5)
 # What a displacement shows of the scale that comes with it; the rest is rounding, for which the margin leaves room.
 TRUSTED = 0.95
+# How far a displacement may pass a row and count as feasible, in units of the largest demand: in float32 and float64.
+PASSED = 1e-5, 1e-8
 
 
 class Recovery(NamedTuple):
@@ -122,8 +124,8 @@ def _largest_scale(box: Bounds, rows: MergedRows | None, constraints: Rows | Non
 def _certified(x: jax.Array, box: Bounds, rows: Rows) -> jax.Array:
     """The largest scale () at which a displacement, all but the last of `x`, or part of it, meets the rows."""
     (matrix, offset), way = rows, jnp.clip(x[:-1], jnp.minimum(box[0], 0), jnp.maximum(box[1], 0))
-    change, demand = matrix[:, :-1] @ way, matrix[:, -1]
+    change, demand, most = matrix[:, :-1] @ way, matrix[:, -1], offset + PASSED[x.dtype == jnp.float64]
     # Standing still meets all of them at a scale of zero.
-    beyond = change > offset
+    beyond = change > most
     change = change * jnp.min(jnp.where(beyond, offset / jnp.where(beyond, change, 1), 1))
-    return jnp.clip(jnp.min(jnp.where(demand > 0, (offset - change) / jnp.where(demand > 0, demand, 1), 1)), 0, 1)
+    return jnp.clip(jnp.min(jnp.where(demand > 0, (most - change) / jnp.where(demand > 0, demand, 1), 1)), 0, 1)
