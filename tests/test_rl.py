@@ -137,6 +137,18 @@ def test_a_target_leads_an_arm_that_is_held_by_no_more_than_its_leash() -> None:
     np.testing.assert_allclose(jnp.linalg.norm(gap.rotation().log()), 0.2, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "small", [{"translation": 0.001}, {"translation": 0.0}, {"rotation": 0.001}, {"rotation": 0.0}]
+)
+def test_a_constant_sag_does_not_drag_the_target_however_small_actions_are(small: dict[str, float]) -> None:
+    robot = robot_of("double_pendulum")
+    act = PoseAction(robot, {"tip": "tcp"}, **small)
+    state = start = act.reset(robot.q_home + 0.5)
+    for _ in range(5):
+        _, state, _ = act(state, state.q - 0.02, jnp.zeros(6))
+    np.testing.assert_array_equal(state.targets["tip"].wxyz_xyz, start.targets["tip"].wxyz_xyz)
+
+
 def test_gravity_does_not_make_a_target_drift() -> None:
     """C MuJoCo, position actuators that sag: actions of zero for 1,000 steps; from the measured pose the arm sinks."""
     robot = robot_of("panda")
@@ -196,6 +208,18 @@ def test_batches_are_what_vmap_makes_of_one() -> None:
     ({"axes": "base"}, "base is a frame of the robot where axes is"),
     ({"mode": "absolute", "axes": "frame"}, "not of the frame itself"),
     ({"lead": 0.1}, "lead has shape"),
+    ({"lead": (-1, 1)}, "lead must not be negative or NaN"),
+    ({"lead": (jnp.nan, 1)}, "lead must not be negative or NaN"),
+    ({"translation": -0.02}, "translation must not be negative"),
+    ({"translation": "far"}, "translation is a number"),
+    ({"translation": (0.02, 0.02, 0.01)}, r"translation is one number, not of shape \(3,\)"),
+    ({"rotation": -0.1}, "rotation must not be negative"),
+    ({"posture_cost": -1}, "posture_cost must not be negative"),
+    ({"dt": 0}, "dt is above zero"),
+    ({"dt": -1}, "dt is above zero"),
+    ({"damping": -1}, "damping must not be negative"),
+    ({"limits": jaxik.ConfigurationLimit()}, "limits is a tuple such as"),
+    ({"limits": (1,)}, "limits is a tuple of limits"),
     ({"passthrough": -1}, "passthrough is a count"),
     ({"posture": jnp.zeros(3)}, "posture"),
 ])  # fmt: skip

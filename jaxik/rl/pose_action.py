@@ -30,6 +30,8 @@ HELD = 1e-6
 # How many full actions a target may lead the arm by. Position actuators of damping / stiffness = 0.1 s, as MuJoCo
 # Menagerie's Panda has, lag five actions of 20 ms behind, and sag: at five the arm would move slower than it is asked.
 LEAD = 10.0
+# At least so far [m], [rad], however small the actions: an arm that sags by less does not drag its target along.
+LEAST_LEAD = (0.1, 0.5)
 
 
 @pytree
@@ -80,12 +82,13 @@ class PoseAction:
       frames: name to frame; two for two arms. Actions have them in this order.
       mode: "delta": the action, scaled, moves the target; "absolute": it is the target, a position [m] and a rotation
         vector [rad], neither scaled nor clipped.
-      translation, rotation: what an action of 1 moves [m], [rad]. `rotation` None: actions have no rotation, and the
-        orientation at `reset` is held.
+      translation, rotation: what an action of 1 moves [m], [rad], a number each. `rotation` None: actions have no
+        rotation, and the orientation at `reset` is held.
       axes: of the action: "world"; "frame": the target's own; "base": those of the frame `base`.
       reference: "target": actions add up on the last target, so that gravity or contact cannot make it drift, and the
         joint target goes on from the last one; "measured": each action starts from where the arm is.
-      lead: how far a target may be from where the arm is, (2,) [m], [rad]; None: ten full actions.
+      lead: how far a target may be from where the arm is, (2,) [m], [rad]; None: ten full actions, and at least 0.1 m
+        and 0.5 rad. What sags by more drags its target along.
       posture: configuration (nq,) to which a redundant arm tends; None: `q_home`.
       posture_cost: of that, small against the frames' 1: it moves the tip by 10 um a step and rad.
       limits: as of `Problem`; None: joint limits, and the robot's speed limits where it has some.
@@ -95,7 +98,7 @@ class PoseAction:
       base: the frame whose axes are meant, where `axes` is "base".
 
     Raises:
-      JaxikError: for unknown frames and words, and numbers of the wrong shape.
+      JaxikError: for unknown frames and words, wrong limits, and numbers of the wrong shape or sign.
     """
 
     robot: Robot = leaf()
@@ -128,22 +131,31 @@ class PoseAction:
             raise JaxikError('base is a frame of the robot where axes is "base", and only there')
         if isinstance(self.passthrough, bool) or not isinstance(self.passthrough, int) or self.passthrough < 0:
             raise JaxikError(f"passthrough is a count of entries, from 0 on, not {self.passthrough!r}")
-        robot, step_sizes = self.robot, [self.translation, 0.1 if self.rotation is None else self.rotation]
-        lead = jnp.stack([LEAD * jnp.asarray(x) for x in step_sizes]) if self.lead is None else jnp.asarray(self.lead)
-        if lead.shape[-1:] != (2,):
+        robot, translation = self.robot, _step_size("translation", self.translation)
+        rotation = None if self.rotation is None else _step_size("rotation", self.rotation)
+        if self.lead is None:
+            full = jnp.stack([translation, jnp.full_like(translation, 0.1) if rotation is None else rotation])
+            lead = jnp.maximum(LEAD * full, jnp.asarray(LEAST_LEAD, full.dtype))
+        elif (lead := validation.number("lead", self.lead)).shape[-1:] != (2,):
             raise JaxikError(f"lead has shape (2,), [m] and [rad], not {lead.shape}")
         posture = robot.q_home if self.posture is None else configuration("posture", self.posture, robot)
         limits = self.limits
         if limits is None:
             speeds = (VelocityLimit(),) if np.isfinite(np.asarray(robot.velocity_limit)).any() else ()
             limits = (ConfigurationLimit(), *speeds)
+        limits = Problem(robot, {POSTURE: PostureTask(posture)}, limits).limits  # raises for what are no limits
         set_fields(
             self,
+            translation=translation,
+            rotation=rotation,
+            posture_cost=validation.number("posture_cost", self.posture_cost),
+            dt=validation.positive("dt", self.dt),
+            damping=validation.number("damping", self.damping),
             frames=tuple((name, robot.frame(frame)) for name, frame in self.frames.items()),
             base=None if self.base is None else robot.frame(self.base),
             lead=lead,
             posture=posture,
-            limits=tuple(limits),
+            limits=limits,
         )
 
     @property
@@ -193,6 +205,13 @@ def with_fresh(fresh: jax.Array, new: ActionState, old: ActionState) -> ActionSt
     return jax.tree.map(
         lambda a, b: jnp.where(fresh.reshape(*fresh.shape, *(1,) * (a.ndim - fresh.ndim)), a, b), new, old
     )
+
+
+def _step_size(name: str, value: Any) -> jax.Array:
+    value = validation.number(name, value)
+    if value.ndim:
+        raise JaxikError(f"{name} is one number, not of shape {value.shape}")
+    return value
 
 
 @jax.jit
