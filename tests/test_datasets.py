@@ -24,6 +24,8 @@ from tables import exhaustive
 import jaxik
 from jaxik.cli import main
 from jaxik.cli.generating import read_part
+from jaxik.cli.plans import read_plan
+from jaxik.cli.yaml_file import read_yaml
 from jaxik.datasets.grid import even_rotations
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import digests
@@ -308,6 +310,16 @@ def test_manipulability_of_a_map_is_that_of_c_mujoco(problem: jaxik.Problem) -> 
         mujoco.mj_forward(model, data)
         mujoco.mj_jacSite(model, data, jacobian[:3], jacobian[3:], model.site("tcp").id)
         np.testing.assert_allclose(found, np.prod(np.linalg.svd(jacobian, compute_uv=False)), rtol=1e-6, atol=1e-9)
+
+
+def test_a_configuration_gives_a_grid_in_its_units(tmp_path: Path) -> None:
+    text = "robot: double_pendulum\nunits: {length: mm}\ntasks: {tip: {frame: tcp, target: {sample: 1}}}\n"
+    grid = "dataset: {grid: {center: [0, 0, 400], size: [2000, 100, 1000], resolution: 200}}\n"
+    (tmp_path / "c.yaml").write_text(text + grid)
+    found = read_plan(read_yaml(tmp_path / "c.yaml"), count=None, seed=None).grid
+    assert found is not None
+    np.testing.assert_allclose(np.concatenate([found.center, found.size]), [0, 0, 0.4, 2, 0.1, 1])
+    np.testing.assert_allclose(found.resolution, 0.2)
 
 
 def test_directions_of_a_grid_are_spread_evenly() -> None:

@@ -61,7 +61,7 @@ def read_plan(file: YamlFile, *, count: int | None, seed: int | None) -> Plan:
             seed=job.seed,
             sampled=tuple(sorted(sampled)),
             spread=section.choice("spread", SPREADS, "joints"),
-            grid=_grid(section),
+            grid=_grid(section, read_units(root)),
             keep=section.choice("keep", KEEPS, "all"),
             randomize=_randomize(section, read_units(root)),
             start=job.start,
@@ -144,14 +144,15 @@ def _count(section: Section, given: int | None, sampled: list[int]) -> int | Non
     return given or stated or (None if "grid" in section else max(sampled, default=1))
 
 
-def _grid(section: Section) -> Grid | None:
+def _grid(section: Section, units: Units) -> Grid | None:
     if "grid" not in section:
         return None
     grid = section.section("grid")
     grid.allow("center", "size", "resolution", "directions")
-    vectors = {key: read_numbers(grid.get(key), (3,), grid.at(key)) for key in ("center", "size")}
+    vectors = {key: units.length * read_numbers(grid.get(key), (3,), grid.at(key)) for key in ("center", "size")}
     with grid.place.blamed():
-        return Grid(**vectors, resolution=grid.number("resolution"), directions=grid.integer("directions", 1, least=1))
+        resolution = units.length * grid.number("resolution")
+        return Grid(**vectors, resolution=resolution, directions=grid.integer("directions", 1, least=1))
 
 
 def _randomize(section: Section, units: Units) -> Randomize | None:
