@@ -30,9 +30,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("always", JaxikWarning)
         shown = warnings.showwarning
-        warnings.showwarning = lambda message, category, *place: (
-            _say(f"warning: {message}") if issubclass(category, JaxikWarning) else shown(message, category, *place)
-        )
+        said: set[str] = set()
+
+        def show(message: Any, category: type[Warning], *place: Any) -> None:
+            if not issubclass(category, JaxikWarning):
+                shown(message, category, *place)
+            elif str(message) not in said:  # checks run again wherever a problem is built
+                said.add(str(message))
+                _say(f"warning: {message}")
+
+        warnings.showwarning = show
         try:
             arguments = parse(sys.argv[1:] if argv is None else argv)
             code = _command(arguments.command)(arguments)

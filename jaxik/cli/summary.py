@@ -30,7 +30,7 @@ MEANINGS = {
     Status.DIVERGED: "the steps grew without bound",
     Status.TIMEOUT: "the steps were used up: raise max_steps",
     Status.INFEASIBLE: "constraints contradict each other or the limits",
-    Status.COLLIDES: "shapes overlap there: move the target or the obstacle",
+    Status.COLLIDES: "shapes are nearer than the margin: move the target or the obstacle",
     Status.NONFINITE: "the target or the start is NaN or infinite",
 }
 

@@ -25,6 +25,8 @@ from jaxik.limits.base import Limit, Rows, share, share_of_step
 from jaxik.robot.robot import Robot
 from jaxik.tasks.clearance import ClearanceTask, check_pairs
 
+# The default [m].
+MARGIN = 0.005
 # By how much `solve` and `search` aim farther than the margin: a share of it, and at least [m].
 AIM_BEYOND, LEAST_BEYOND = 0.05, 1e-4
 # Of a metre of overlap, in `solve` and `search`, beside one of a metre from a target.
@@ -68,12 +70,13 @@ class CollisionLimit(Limit):
         distance is known of, and for pairs that are none.
 
     Warns:
-      JaxikWarning: in `Problem`, if its shapes are nearer than the margin at home, obstacles left aside.
+      JaxikWarning: in `Problem`, if its shapes are nearer than the margin at home, obstacles left aside; of the
+        default margin only if they overlap.
     """
 
     world: World | None = leaf(default=None)
     pairs: NamedPairs | None = static(default=None)
-    margin: Any = leaf(0, default=0.005)
+    margin: Any = leaf(0, default=MARGIN)
     gain: Any = leaf(0, default=0.9)
     rate: Any = leaf(0, default=None)
     rows: int = static(default=8)
@@ -106,15 +109,19 @@ class CollisionLimit(Limit):
         if isinstance(self.margin, Tracer):
             return
         margin, kept = float(np.asarray(self.margin).max()), {frozenset(pair) for pair in table.names}
-        nearer = [(d, *geometry.named((i, j))) for i, j, d in geometry.home if d < margin]
+        # The default is none that anyone chose: a robot as compact as that would be warned of at each use.
+        least = 0.0 if np.isclose(margin, MARGIN) else margin
+        nearer = [(d, *geometry.named((i, j))) for i, j, d in geometry.home if d < least]
         nearer = sorted(pair for pair in nearer if frozenset(pair[1:]) in kept)
         if nearer:
             distance, first, second = nearer[0]
-            more = f", and {len(nearer) - 1} more pairs are nearer than that" if nearer[1:] else ""
+            others = "1 more pair is" if len(nearer) == 2 else f"{len(nearer) - 1} more pairs are"
+            more = f", and {others} nearer than that" if nearer[1:] else ""
             apart = f"are {1e3 * distance:.3g} mm apart" if distance >= 0 else "overlap"
             warnings.warn(
                 f"CollisionLimit(margin={margin:g}): {first} and {second} of {name} {apart} at home{more}: choose a "
-                "smaller margin, or name the pairs to keep apart, CollisionLimit(pairs=[...])",
+                "smaller margin, or name the pairs to keep apart, CollisionLimit(pairs=[...]), in YAML collision: "
+                "{pairs: [...]}",
                 JaxikWarning,
                 stacklevel=2,
             )
