@@ -50,6 +50,8 @@ WRONG: list[tuple[Any, str]] = [
     ("tasks: {}\n", "c.yaml: 'robot' is missing"),
     ("robot: panda\n", "c.yaml: 'tasks' is missing"),
     ({"robto": "x"}, "c.yaml: unknown key 'robto'; did you mean 'robot'?"),
+    ({"track": {"duration": 1}}, "c.yaml: has the section track: jaxik track CONFIG"),
+    ({"track": {"duration": 1}, "dataset": {}}, "c.yaml: has the section dataset: jaxik generate CONFIG"),
     ({"freeze": ["lift"]}, "c.yaml: unknown key 'freeze'; *"),
     ({"dtype": "float16"}, "c.yaml: dtype: is one of float32, float64, not 'float16'"),
     ({"seed": -1}, "c.yaml: seed: is a whole number from 0 on, not -1"),
@@ -132,7 +134,7 @@ WRONG: list[tuple[Any, str]] = [
         tip(target={"file": "two.csv"}),
         "*two.csv: has 2 columns and no header; give it one, or the 7 columns x,y,z,qw,qx,qy,qz",
     ),
-    (tip(target={"file": "empty.csv"}), "*empty.csv: holds no targets"),
+    (tip(target={"file": "empty.csv"}), "*empty.csv: holds no rows of numbers"),
     (tip(target={"file": "zero.csv"}, **FULL), "*zero.csv: row 1 (from 0) has a quaternion of length 0"),
     (
         tip(target={"file": "names.csv"}),

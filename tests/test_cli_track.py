@@ -193,6 +193,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no step": ({"track": {"dt": 0.1, "duration": 0.01}}, "track.duration: is 0.01 s, less than one step"),
     "no dt": ({"track": {"dt": 0, "duration": 1}}, "track.dt: is the duration of a step"),
     "key": ({"track": {"duration": 1, "path": {}}}, "unknown key 'path'; did you mean 'paths'"),
+    "of generate": ({"dataset": {}}, "c.yaml: has the section dataset: jaxik generate CONFIG"),
     "search": ({"search": True}, "unknown key 'search'"),
     "no task": ({"track": {"duration": 1, "paths": {"tap": {}}}}, "paths.tap: is the path of a task, one of tip"),
     "shape": ({"track": {"duration": 1, "paths": {"tip": {"shape": "cirle"}}}}, "is one of line, circle, lemniscate"),

@@ -10,7 +10,7 @@ import jaxlie
 import numpy as np
 import pytest
 import yaml
-from cli_runs import ARM, TIP, arm_folder, solve_command  # noqa: F401 (fixtures)
+from cli_runs import ARM, TIP, arm_folder, solve_command, without_solving  # noqa: F401 (fixtures)
 
 import jaxik
 from jaxik.cli import batches
@@ -32,6 +32,8 @@ def write_arrays(folder: Path) -> None:
     np.save(folder / "cloud.npy", 1e3 * CLOUD)
     np.savez(folder / "cubes.npz", CUBES)
     np.savez(folder / "two.npz", a=CUBES, b=CUBES)
+    np.savetxt(folder / "cloud.csv", 1e3 * CLOUD, delimiter=",", header="x,y,z", comments="")
+    (folder / "text.npy").write_text("1 2 3")
     np.save(folder / "words.npy", np.array([["a", "b", "c"]]))
 
 
@@ -75,6 +77,7 @@ WORLDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
         {"field": jaxik.VoxelField(GRID, 0.05, [0.001, 0.002, 0.003])},
     ),
     ({"points": {"positions": "cloud.npy", "radius": 10}}, {"points": jaxik.Points(CLOUD, 0.01)}),
+    ({"points": {"positions": "cloud.csv", "radius": 10}}, {"points": jaxik.Points(CLOUD, 0.01)}),
     ({"points": {"positions": (1e3 * CLOUD).tolist(), "radius": 10}}, {"points": jaxik.Points(CLOUD, 0.01)}),
     (
         {"hulls": [{"corners": (1e3 * CORNERS).tolist()} | AT]},
@@ -150,7 +153,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (field(heights=[[0]], cubes=[[[1]]]), "world.field: is made from one of *, not heights and cubes"),
     (field(heights=[[0, 0], [0, 0]]), "world.field: has no 'spacing', and needs one"),
     (field(heights=[[0, 0], [0]], spacing=1), "world.field.heights: is 2 x 2 numbers; its rows differ in length"),
-    (field(heights=[[0, 0]], spacing=1), "world.field: heights are finite, (nx, ny) with 2 nodes along each *"),
+    (field(heights=[[0, 0]], spacing=1), "world.field: heights are (nx, ny) with 2 nodes along each *"),
     (field(heights=[0, 0], spacing=1), "world.field.heights: has shape (nx, ny), not (2,)"),
     (field(heights=[], spacing=1), "world.field.heights: is a file (.npy, .npz, .csv) or a list of nx x ny numbers*"),
     (field(heights="gone.csv", spacing=1), "world.field.heights: *gone.csv: no such file"),
@@ -158,6 +161,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (field(heights="heights.csv", spacing=0), "world.field: spacing, cell and room are above zero*"),
     (field(heights="heights.csv", spacing=1, radius=1), "world.field: unknown key 'radius'*"),
     (field(points="words.npy"), "world.field.points: *words.npy: holds numbers (n, 3), not <U1"),
+    (field(points="text.npy"), "world.field.points: *text.npy: is no .npy or .npz file: numpy.save *"),
+    (field(heights=[[0, 0], [0, np.nan]], spacing=1), "world.field: heights are finite: 1 of 4 numbers are NaN *"),
+    (field(points=[[0, 0, np.inf]], cell=1), "world.field: points are finite: 1 of 3 numbers are NaN or infinite"),
     (field(points="heights.csv", position=[0, 0, 0]), "world.field: unknown key 'position'*"),
     (field(points=[[0, 0]]), "world.field.points: has shape (n, 3), not (1, 2)"),
     (field(cubes="two.npz", cell=1), "world.field.cubes: *two.npz: holds 2 arrays, and is read where it holds one"),
@@ -200,3 +206,10 @@ def test_a_mistake_is_said_in_one_line(
     assert done.err.count("\n") == 1
     said = done.err.removeprefix(f"jaxik: {folder}/c.yaml: ").strip()
     assert fnmatch.fnmatchcase(said, expected.replace("[", "[[]")), said
+
+
+def test_a_margin_that_home_does_not_have_is_warned_of_once(jaxik_run: Any, folder: Path, unsolved: None) -> None:
+    (folder / "arm.xml").write_text(ARM.replace('size="0.1" mass="0.5"', 'size="0.55" mass="0.5"'))
+    done = jaxik_run({"limits": {"collision": {"margin": 0.08}}}, "--num-targets", "2")
+    assert done.code == 0
+    assert done.err.count("apart at home") == 1 and "in YAML collision: {pairs: [...]}" in done.err

@@ -244,9 +244,9 @@ def jaxik_local(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
         (lambda: jaxik.VoxelField(np.zeros((4, 1, 4)), 0.1), "2 nodes along each"),
         (lambda: jaxik.VoxelField(np.full((2, 2, 2), np.nan), 0.1), "a distance is NaN"),
         (lambda: jaxik.VoxelField(np.zeros((2, 2, 2)), 0.0), "cell is above zero"),
-        (lambda: jaxik.VoxelField.from_heights(np.zeros((1, 5)), 0.1), "heights are finite"),
+        (lambda: jaxik.VoxelField.from_heights(np.zeros((1, 5)), 0.1), "heights are .nx, ny."),
         (lambda: jaxik.VoxelField.from_heights(np.zeros((500, 500)), 0.1, cell=0.001), "too many"),
-        (lambda: jaxik.VoxelField.from_points(np.zeros((0, 3))), "points are finite"),
+        (lambda: jaxik.VoxelField.from_points(np.zeros((0, 3))), "points are .n, 3."),
         (lambda: jaxik.VoxelField.from_occupancy(np.zeros((3, 3, 3), bool), 0.1), "with one at least"),
         (lambda: jaxik.Points([[0, 0, 0.0]], -0.1), "Points: radius is above zero"),
         (lambda: World(field=jaxik.Points([[0, 0, 0.0]], 0.1)), "field are jaxik.VoxelField"),  # type: ignore[arg-type]

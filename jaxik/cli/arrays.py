@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxik.cli.section import ConfigError, Place, Section, preview, read_numbers
+from jaxik.cli.target_files import read_table
 from jaxik.cli.yaml_file import read_failure
 
 
@@ -15,7 +16,7 @@ def read_array(section: Section, key: str, axes: tuple[str, ...], folder: Path) 
 
     Args:
       folder: where a path starts: of an `.npy`, of an `.npz` that holds one array, or of a `.csv`, of two axes, whose
-        lines may begin with `#`.
+        first line may be a header; lines that begin with `#` are left out.
 
     Raises:
       ConfigError: names the place, and the file.
@@ -45,7 +46,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 def _of_file(path: Path, place: Place) -> np.ndarray:
     try:
         if path.suffix == ".csv":
-            return np.loadtxt(path, delimiter=",", ndmin=2, encoding="utf-8-sig")
+            return read_table(path, place)[1]
         if path.suffix not in (".npy", ".npz"):
             place.fail("is an .npy, an .npz or a .csv file")
         found = np.load(path, allow_pickle=False)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from jaxik.batching.devices import enable_compilation_cache, use_all_cores
-from jaxik.cli.job import read_dtype
+from jaxik.cli.job import check_keys, read_dtype
 from jaxik.cli.plans import KEYS, read_plan
 from jaxik.cli.yaml_file import read_yaml
 from jaxik.core.errors import JaxikError
@@ -36,7 +36,7 @@ def run_generate(arguments: argparse.Namespace) -> int:
         enable_compilation_cache()
     part = read_part(arguments.part)
     file = read_yaml(arguments.config)
-    file.root.allow(*KEYS)
+    check_keys(file.root, KEYS)
     with jax.enable_x64(read_dtype(file.root, arguments.dtype) == "float64"):
         plan = read_plan(file, count=arguments.count, seed=arguments.seed)
         started = time.perf_counter()

@@ -42,6 +42,8 @@ KEYS = (
     "output",
 )
 DTYPES = ("float32", "float64")
+# Sections of one command alone; a configuration of motions as rows has the first two, and is for the first.
+COMMANDS = {"dataset": "generate", "track": "track", "search": "solve"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +94,19 @@ class Job:
         if isinstance(self.options, SearchOptions):
             keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.key(self.seed), row))(rows)
         return problem, start, self.options, keys
+
+
+def check_keys(root: Section, keys: tuple[str, ...]) -> None:
+    """Refuse keys that are not those of a command; name the command that a section is for.
+
+    Raises:
+      ConfigError: for the first such key.
+    """
+    for section, command in COMMANDS.items():
+        both = section == "search" and "track" in root  # neither command takes it as it is
+        if section in root and section not in keys and not both:
+            root.place.fail(f"has the section {section}: jaxik {command} CONFIG")
+    root.allow(*keys)
 
 
 def read_dtype(root: Section, given: str | None) -> str:

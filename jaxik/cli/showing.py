@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from jaxik.cli.batches import solve_part
-from jaxik.cli.job import KEYS, Job, read_dtype, read_job
+from jaxik.cli.job import KEYS, Job, check_keys, read_dtype, read_job
 from jaxik.cli.plans import KEYS as PLAN_KEYS
 from jaxik.cli.plans import read_plan
 from jaxik.cli.tracking import KEYS as TRACK_KEYS
@@ -67,7 +67,7 @@ def load_drawn(source: str) -> Robot:
 def solve_first(path: Path, most: int) -> tuple[YamlFile, Job, Problem, Solution]:
     """Read a configuration, and solve the first of its elements, at most so many; the solution is on the host."""
     file = read_yaml(path)
-    file.root.allow(*KEYS)
+    check_keys(file.root, KEYS)
     with jax.enable_x64(read_dtype(file.root, None) == "float64"):
         job = read_job(file, count=None, seed=None, max_steps=None, meshes=True)
         solved = jax.device_get(solve_part(*job.part(np.arange(min(job.count, SOLVED)))))
@@ -78,7 +78,7 @@ def solve_first(path: Path, most: int) -> tuple[YamlFile, Job, Problem, Solution
 def follow_paths(path: Path) -> tuple[YamlFile, TrackJob, Track]:
     """Read a configuration of `jaxik track`, and follow its paths; the motion is on the host."""
     file = read_yaml(path)
-    file.root.allow(*TRACK_KEYS)
+    check_keys(file.root, TRACK_KEYS)
     with jax.enable_x64(read_dtype(file.root, None) == "float64"):
         job = read_track_job(file, meshes=True)
         return file, job, jax.device_get(follow(job))
@@ -113,7 +113,7 @@ def _stored(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | 
 def _generated(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | None]:
     """The same of a configuration."""
     file = read_yaml(path)
-    file.root.allow(*PLAN_KEYS)
+    check_keys(file.root, PLAN_KEYS)
     with jax.enable_x64(read_dtype(file.root, None) == "float64"):
         plan = read_plan(file, count=None, seed=None)
         if plan.model is None or plan.randomize is not None:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from jaxik.batching.devices import enable_compilation_cache, use_all_cores
 from jaxik.cli import summary
 from jaxik.cli.batches import solve_in_batches
-from jaxik.cli.job import KEYS, read_dtype, read_job, read_output
+from jaxik.cli.job import KEYS, check_keys, read_dtype, read_job, read_output
 from jaxik.cli.output import check_plot, reserved, write_solution
 from jaxik.cli.yaml_file import read_yaml
 from jaxik.core.errors import JaxikError
@@ -33,7 +33,7 @@ def run_solve(arguments: argparse.Namespace) -> int:
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         enable_compilation_cache()
     file = read_yaml(arguments.config)
-    file.root.allow(*KEYS)
+    check_keys(file.root, KEYS)
     dtype, output = read_dtype(file.root, arguments.dtype), read_output(file, arguments.output)
     replaced = {
         "num_targets": arguments.num_targets,

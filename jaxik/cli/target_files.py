@@ -80,7 +80,7 @@ def _from_npz(path: Path, section: Section, place: Place) -> dict[str, np.ndarra
 
 
 def _from_csv(path: Path, section: Section, place: Place) -> dict[str, np.ndarray]:
-    header, table = _read_table(path, place)
+    header, table = read_table(path, place)
     if header is None:
         if table.shape[1] not in WITHOUT_HEADER:
             place.fail(f"has {table.shape[1]} columns and no header; give it one, or the 7 columns x,y,z,qw,qx,qy,qz")
@@ -104,7 +104,7 @@ def _from_csv(path: Path, section: Section, place: Place) -> dict[str, np.ndarra
     return parts
 
 
-def _read_table(path: Path, place: Place) -> tuple[list[str] | None, np.ndarray]:
+def read_table(path: Path, place: Place) -> tuple[list[str] | None, np.ndarray]:
     """Column names, None where the first row is numbers, and the numbers (rows, columns); an empty cell is NaN."""
     header, rows = None, []
     with _reading(place), path.open(newline="", encoding="utf-8-sig") as file:
@@ -123,7 +123,7 @@ def _read_table(path: Path, place: Place) -> tuple[list[str] | None, np.ndarray]
                 place.fail(f"line {reader.line_num}: {wrong[0]!r} is no number")
             rows.append([float(cell) if cell.strip() else np.nan for cell in cells])
     if not rows:
-        place.fail("holds no targets")
+        place.fail("holds no rows of numbers")
     return header, np.array(rows)
 
 

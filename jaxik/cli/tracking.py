@@ -18,7 +18,7 @@ from jaxik.batching.devices import enable_compilation_cache
 from jaxik.cli.elastic import yielded_facts, yielded_table
 from jaxik.cli.fields import Source
 from jaxik.cli.job import KEYS as SOLVED_KEYS
-from jaxik.cli.job import read_dtype, read_output, target_count
+from jaxik.cli.job import check_keys, read_dtype, read_output, target_count
 from jaxik.cli.output import check_new, check_plot, reserved
 from jaxik.cli.paths import read_paths
 from jaxik.cli.poses import read_units
@@ -62,7 +62,7 @@ def run_track(arguments: argparse.Namespace) -> int:
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         enable_compilation_cache()
     file = read_yaml(arguments.config)
-    file.root.allow(*KEYS)
+    check_keys(file.root, KEYS)
     dtype, output = read_dtype(file.root, arguments.dtype), read_output(file, arguments.output)
     check_plot(arguments.plot, arguments.force)
     if arguments.csv is not None:

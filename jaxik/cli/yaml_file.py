@@ -74,4 +74,6 @@ def read_failure(error: Exception) -> str:
         return "no such file"
     if isinstance(error, UnicodeDecodeError):
         return "is no text in UTF-8"
+    if "unsafely" in str(error):  # NumPy takes any other file for a pickle, and recommends to load it
+        return "is no .npy or .npz file: numpy.save and numpy.savez write them"
     return getattr(error, "strerror", None) or str(error)

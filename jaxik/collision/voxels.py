@@ -16,8 +16,9 @@ MISSED, MOST_PARTS = 0.25, 24
 def of_heights(heights: Any, spacing: Any, cell: float | None, room: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Distances (nx, ny, nz), the corner (3,) and the cell of a grid; see `VoxelField.from_heights`."""
     heights, spacing = np.asarray(heights, float), np.broadcast_to(np.asarray(spacing, float), (2,))
-    if heights.ndim != 2 or min(heights.shape) < 2 or not np.isfinite(heights).all():
-        raise JaxikError(f"heights are finite, (nx, ny) with 2 nodes along each at least, not {heights.shape}")
+    if heights.ndim != 2 or min(heights.shape) < 2:
+        raise JaxikError(f"heights are (nx, ny) with 2 nodes along each at least, not {heights.shape}")
+    _finite("heights", heights)
     cell = float(spacing.min()) if cell is None else float(cell)
     if not (spacing > 0).all() or not cell > 0 or not room > 0:
         raise JaxikError(f"spacing, cell and room are above zero, not {spacing}, {cell}, {room}")
@@ -56,8 +57,9 @@ def _surface(heights: np.ndarray, spacing: np.ndarray, x: np.ndarray, y: np.ndar
 def of_points(points: Any, radius: Any, cell: float, room: float) -> tuple[np.ndarray, np.ndarray]:
     """Distances (nx, ny, nz) and the corner (3,) of a grid; see `VoxelField.from_points`."""
     points = np.asarray(points, float)
-    if points.ndim != 2 or points.shape[-1] != 3 or not len(points) or not np.isfinite(points).all():
-        raise JaxikError(f"points are finite, (n, 3) with one at least, not {points.shape}")
+    if points.ndim != 2 or points.shape[-1] != 3 or not len(points):
+        raise JaxikError(f"points are (n, 3) with one at least, not {points.shape}")
+    _finite("points", points)
     if not cell > 0 or not room > 0 or not np.ndim(radius) == 0 or not radius >= 0:
         raise JaxikError(f"cell and room are above zero, and radius not below: not {cell}, {room}, {radius}")
     around = room + radius
@@ -79,6 +81,11 @@ def of_occupancy(occupied: Any, cell: float) -> tuple[np.ndarray, np.ndarray]:
     outside = np.asarray(distance_transform_edt(~padded)) - np.sqrt(3) / 2
     inside = np.asarray(distance_transform_edt(padded))
     return cell * np.where(padded, -inside, outside), np.full(3, -cell)
+
+
+def _finite(name: str, numbers: np.ndarray) -> None:
+    if wrong := int((~np.isfinite(numbers)).sum()):
+        raise JaxikError(f"{name} are finite: {wrong} of {numbers.size} numbers are NaN or infinite")
 
 
 def _box(low: np.ndarray, high: np.ndarray, cell: float) -> tuple[np.ndarray, tuple[int, ...]]:
