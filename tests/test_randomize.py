@@ -112,8 +112,43 @@ def test_a_wrong_configuration_is_said_in_one_line(tmp_path: Path, wrong: str) -
     assert WRONG[wrong] in str(error.value) and "\n" not in str(error.value)
 
 
-def test_obstacles_that_are_none_are_said(problem: jaxik.Problem) -> None:
+def test_what_a_problem_has_not_is_said(problem: jaxik.Problem, tmp_path: Path) -> None:
     alone = jaxik.Problem(problem.robot, problem.tasks)
-    plan = jaxik.Plan(alone, COUNT, randomize=jaxik.Randomize(obstacles=0.1))
-    with pytest.raises(jaxik.JaxikError, match="keeps away from none of spheres"):
-        RowSolver(plan, COUNT).columns()
+    with pytest.raises(jaxik.JaxikError, match="obstacles: no limit or task keeps away from spheres"):
+        jaxik.Plan(alone, COUNT, randomize=jaxik.Randomize(obstacles=0.1))
+    config = CONFIG.replace("SECTION", "search: true").replace("base_rotation: 90", "obstacles: 9")
+    (tmp_path / "c.yaml").write_text(config)
+    with pytest.raises(jaxik.JaxikError, match="c.yaml: dataset: randomize: obstacles: no limit or task"):
+        read_plan(read_yaml(tmp_path / "c.yaml"), count=None, seed=None)
+
+
+@pytest.mark.parametrize("holders", ["limit and task", "task", "elastic"])
+def test_a_world_is_moved_wherever_it_is_kept_away_from(problem: jaxik.Problem, holders: str) -> None:
+    """A world that several share stays one, and another one moves by itself."""
+    assert isinstance(problem.limits, tuple)
+    limit = problem.limits[1]
+    assert isinstance(limit, jaxik.CollisionLimit)
+    world, other = limit.world, jaxik.World(spheres=jaxik.Spheres([(3.0, 0, 0), (4.0, 0, 0)], 0.1))
+    tasks = {"away": jaxik.ClearanceTask(world, rows=2), "other": jaxik.ClearanceTask(other, rows=2)}
+    limits = {
+        "limit and task": problem.limits,
+        "task": (jaxik.ConfigurationLimit(),),
+        "elastic": (jaxik.Elastic(limit),),
+    }[holders]
+    whole = jaxik.Problem(problem.robot, {**problem.tasks, **tasks}, limits)
+    moved, drawn = jaxik.Randomize(obstacles=0.2)(whole, jax.random.key(0))
+    shift = drawn["obstacle_shift"]
+    assert shift.shape == (4, 3) and len(np.unique(shift)) == 12
+
+    def places(world: jaxik.World) -> np.ndarray:
+        assert world.spheres is not None and world.boxes is not None
+        return np.concatenate([world.spheres.center, world.boxes.pose[:, 4:]])
+
+    is_world = lambda x: isinstance(x, jaxik.World)  # noqa: E731
+    both = [jax.tree.leaves(x, is_leaf=is_world) for x in (whole, moved)]
+    pairs = [(a, b) for a, b in zip(*both, strict=True) if is_world(a)]
+    assert len(pairs) == (2 if holders == "task" else 3)
+    shifts = [places(b) - places(a) if a.boxes is not None else b.spheres.center - a.spheres.center for a, b in pairs]
+    for found in shifts:
+        assert any(np.allclose(found, own, atol=1e-6) for own in (shift[:2], shift[2:]))
+    assert len({np.asarray(x).round(5).tobytes() for x in shifts}) == 2

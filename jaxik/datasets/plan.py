@@ -16,6 +16,7 @@ from jaxik.core.pytree import core_ranks
 from jaxik.core.validation import one_of
 from jaxik.core.version import __version__
 from jaxik.datasets.grid import Grid
+from jaxik.datasets.randomize import Randomize
 from jaxik.datasets.trajectories import Trajectories
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.topology import Topology
@@ -73,7 +74,8 @@ class Plan:
       model: name or path of the robot's model, which `jaxik dataset verify` reads; None: it judges no residuals.
 
     Raises:
-      JaxikError: for a batch of problems, unknown tasks, and numbers out of range.
+      JaxikError: for a batch of problems, unknown tasks, numbers out of range, and where a `Randomize` draws what the
+        problem has not.
     """
 
     problem: Problem
@@ -101,6 +103,8 @@ class Plan:
             object.__setattr__(self, "options", SearchOptions() if self.trajectories is None else TrackOptions())
         if self.grid is not None:
             self._check_grid()
+        if isinstance(self.randomize, Randomize):
+            self.randomize.check(self.problem)
         for name, least in (("count", 1), ("seed", 0), ("shard", 1)):
             if not (isinstance(value := getattr(self, name), int | np.integer) and value >= least):
                 raise JaxikError(f"{name} is a whole number from {least} on, not {value!r}")

@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -14,8 +14,6 @@ from jaxik.collision.world import World
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import set_fields
 from jaxik.kinematics.topology import JointType
-from jaxik.limits.base import Limit
-from jaxik.limits.collision import CollisionLimit
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
 
@@ -51,8 +49,9 @@ class Randomize:
         each limit its own.
       base_position: [m], or (3,): the mount is moved by at most this, along each axis of the world.
       base_rotation: [rad]: and turned by at most this, about any axis.
-      obstacles: [m], or (3,): spheres, capsules, boxes, cylinders and ellipsoids of `CollisionLimit` are moved by at
-        most this, along each axis of the world.
+      obstacles: [m], or (3,): spheres, capsules, boxes, cylinders and ellipsoids that limits and tasks keep away from
+        are moved by at most this, along each axis of the world. Worlds of as many of each are moved alike, as the same
+        world of a `CollisionLimit` and of a `ClearanceTask`.
 
     Raises:
       JaxikError: for numbers out of range, and where nothing is drawn.
@@ -94,8 +93,18 @@ class Randomize:
         drawn = self.draw(problem, key)
         return self.apply(problem, drawn), drawn
 
+    def check(self, problem: Problem) -> None:
+        """Raise an error where the problem has nothing of what is drawn."""
+        if self.tool_offset is not None and not len(problem.robot.site_position):
+            raise JaxikError(f"randomize: tool_offset moves sites, of which {problem.robot.name} has none")
+        if self.obstacles is not None and not _obstacle_count(problem):
+            raise JaxikError(
+                f"randomize: obstacles: no limit or task keeps away from {', '.join(MOVED)}: add such a world"
+            )
+
     def draw(self, problem: Problem, key: jax.Array) -> dict[str, jax.Array]:
         """What is random of one row, by the names of `MEANINGS`; JAX traces it."""
+        self.check(problem)
         robot, found = problem.robot, {}
         dtype, keys = robot.q_home.dtype, jax.random.split(key, 6)
 
@@ -105,8 +114,6 @@ class Randomize:
         if self.link_lengths is not None:
             found["link_scale"] = jax.random.uniform(keys[0], (len(robot.body_position),), dtype, *self.link_lengths)
         if self.tool_offset is not None:
-            if not len(robot.site_position):
-                raise JaxikError(f"tool_offset moves sites, of which {robot.name} has none")
             found["tool_shift"] = within(keys[1], robot.site_position.shape, self.tool_offset)
         if self.joint_limits is not None:
             shares = jax.random.uniform(keys[2], (len(robot.limit_lower), 2), dtype, *self.joint_limits)
@@ -117,15 +124,12 @@ class Randomize:
             shift = within(jax.random.fold_in(keys[3], 1), (3,), self.base_position or 0.0)
             found["base_pose"] = jnp.concatenate([jaxlie.SO3.exp(vector).wxyz, shift])
         if self.obstacles is not None:
-            count = sum(_count(world) for world in _worlds(problem))
-            if not count:
-                raise JaxikError(f"obstacles: the problem keeps away from none of {', '.join(MOVED)}")
-            found["obstacle_shift"] = within(keys[5], (count, 3), self.obstacles)
+            found["obstacle_shift"] = within(keys[5], (_obstacle_count(problem), 3), self.obstacles)
         return found
 
     def apply(self, problem: Problem, drawn: Mapping[str, Any]) -> Problem:
         """The problem with what was drawn, of one row or of many: arrays may have batch axes in front."""
-        robot, limits = problem.robot, problem.limits
+        robot = problem.robot
         values = {name: jnp.asarray(drawn[name], robot.q_home.dtype) for name in MEANINGS if name in drawn}
         if "link_scale" in values:
             hangs = np.array([parent == 0 for parent in robot.topology.body_parents])  # its offset is the mount's
@@ -139,8 +143,8 @@ class Randomize:
         if "base_pose" in values:
             robot = robot.with_base(jaxlie.SE3(values["base_pose"]))
         if "obstacle_shift" in values:
-            limits = _with_shifted(limits or (), values["obstacle_shift"])
-        return _with(problem, robot=robot, limits=limits)
+            problem = _with_shifted(problem, values["obstacle_shift"])
+        return _with(problem, robot=robot)
 
 
 def _limits(robot: Robot, shares: jax.Array) -> jax.Array:
@@ -153,37 +157,41 @@ def _limits(robot: Robot, shares: jax.Array) -> jax.Array:
     return jnp.where(ranged[:, None] & jnp.isfinite(limits), narrowed, limits)
 
 
-def _worlds(problem: Problem) -> list[World]:
-    """The worlds that the limits keep away from."""
-    limits = [limit for limit in problem.limits or () if isinstance(limit, CollisionLimit)]
-    return [limit.world for limit in limits if limit.world is not None]
+def _is_world(x: Any) -> bool:
+    return isinstance(x, World)
 
 
-def _count(world: World) -> int:
-    """How many of its obstacles are moved."""
-    return sum(getattr(shapes, MOVED[kind][0]).shape[-2] for kind, shapes in _moved(world))
+def _counts(world: World) -> tuple[tuple[str, int], ...]:
+    """Kinds of its obstacles that are moved, and how many of each there are."""
+    there = [(kind, getattr(world, kind)) for kind in MOVED]
+    return tuple((kind, getattr(x, MOVED[kind][0]).shape[-2]) for kind, x in there if x is not None)
 
 
-def _moved(world: World) -> list[tuple[str, Any]]:
-    return [(kind, shapes) for kind in MOVED if (shapes := getattr(world, kind)) is not None]
+def _worlds(problem: Problem) -> list[tuple[tuple[str, int], ...]]:
+    """What is moved of the worlds of limits and tasks, those that are moved alike once."""
+    return list(dict.fromkeys(_counts(x) for x in jax.tree.leaves(problem, is_leaf=_is_world) if _is_world(x)))
 
 
-def _with_shifted(limits: Iterable[Limit], shift: jax.Array) -> tuple[Limit, ...]:
-    """The limits with their obstacles moved by shift (*batch, n, 3), one after the other."""
-    found, start = [], 0
-    for limit in limits:
-        if isinstance(limit, CollisionLimit) and limit.world is not None:
-            world = limit.world
-            for kind, shapes in _moved(world):
-                count = getattr(shapes, MOVED[kind][0]).shape[-2]
-                own = shift[..., start : start + count, :]
-                places = {field: getattr(shapes, field) for field in MOVED[kind]}
-                new = {field: _shifted(x, own) for field, x in places.items()}
-                world = _with(world, **{kind: _with(shapes, **new)})
-                start += count
-            limit = _with(limit, world=world)
-        found.append(limit)
-    return tuple(found)
+def _obstacle_count(problem: Problem) -> int:
+    return sum(count for world in _worlds(problem) for _, count in world)
+
+
+def _with_shifted(problem: Problem, shift: jax.Array) -> Problem:
+    """The problem with its obstacles moved by shift (*batch, n, 3), those of one world after the other."""
+    ends = np.cumsum([sum(count for _, count in world) for world in _worlds(problem)])
+    starts = dict(zip(_worlds(problem), (0, *ends.tolist()), strict=False))
+
+    def shifted(x: Any) -> Any:
+        if not _is_world(x):
+            return x
+        start = starts[_counts(x)]
+        for kind, count in _counts(x):
+            own, shapes = shift[..., start : start + count, :], getattr(x, kind)
+            x = _with(x, **{kind: _with(shapes, **{f: _shifted(getattr(shapes, f), own) for f in MOVED[kind]})})
+            start += count
+        return x
+
+    return jax.tree.map(shifted, problem, is_leaf=_is_world)
 
 
 def _with(tree: Any, **fields: Any) -> Any:
