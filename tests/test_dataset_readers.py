@@ -12,6 +12,7 @@ from made_up_rows import COUNT, filled
 
 import jaxik
 from jaxik.cli import main
+from jaxik.datasets.dataset import GROUP, _groups
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 ROWS = 4  # of a block, so that there are several groups of 16 blocks
@@ -75,6 +76,17 @@ def test_parts_of_blocks_are_all_rows_once(rows: jaxik.Dataset) -> None:
     both = np.concatenate(parts)
     assert min(map(len, parts)) >= COUNT // 4
     np.testing.assert_array_equal(both[np.lexsort(both.T)], whole[np.lexsort(whole.T)])
-    for part in ((0, 2), (3, 2)):
+    for part in ((0, 2), (3, 2), None, (1.5, 2), (1, 2, 3), 1):
         with pytest.raises(jaxik.JaxikError, match="from 1 to n"):
             next(rows.blocks(part=part))
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize(("blocks", "parts"), [(1, 1), (2, 4), (25, 2), (64, 4), (131, 3), (800, 7)])
+def test_parts_have_as_many_blocks_but_for_one(blocks: int, parts: int, seed: int | None) -> None:
+    found = [_groups(blocks, (k, parts), seed) for k in range(1, parts + 1)]
+    sizes = [sum(last - first for first, last in groups) for groups in found]
+    assert max(sizes) - min(sizes) <= 1
+    read = [block for groups in found for first, last in groups for block in range(first, last)]
+    assert sorted(read) == list(range(blocks))
+    assert max(last - first for groups in found for first, last in groups) <= GROUP

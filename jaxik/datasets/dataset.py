@@ -142,29 +142,28 @@ class Dataset:
     ) -> Iterator[dict[str, np.ndarray]]:
         """All rows in blocks, for training: with a seed groups of 16 blocks come shuffled, and rows within a group.
 
+        Of n parts one may have one block more than another: processes that step together take `len(dataset) // (n *
+        rows)` blocks each.
+
         Args:
           rows: of a block; None: as many as Zarr reads at once, 4,096, and 64 motions.
           names: of the arrays that are wanted; None: all.
           seed: of the order; None: as they lie.
-          part: (k, n): every n-th group only, the k-th of them first, k from 1 to n: what each of n processes reads.
+          part: (k, n): the k-th of n parts, k from 1 to n: what each of n processes reads, all with one seed. What full
+            groups leave over is dealt in groups of fewer blocks, so that all parts have as many.
 
         Raises:
           JaxikError: for a part that is none, unknown names, and where shards are missing.
         """
         self.check_complete()
-        own, parts = part
-        if not 1 <= own <= parts:
-            raise JaxikError(f"part is (k, n) with k from 1 to n, not {part}")
         rows = rows or self.chunk
-        starts = np.arange(0, len(self), GROUP * rows)
-        groups = starts if seed is None else np.random.default_rng(seed).permutation(starts)
-        for start in map(int, groups[own - 1 :: parts]):
-            last = min(start + GROUP * rows, len(self))
+        for first, last in _groups(-(-len(self) // rows), part, seed):
+            start, last = first * rows, min(last * rows, len(self))
             random = None if seed is None else np.random.default_rng((seed, start))
             read = {name: self._rows(name, start, last) for name in names or self.names}
             order = np.arange(last - start) if random is None else random.permutation(last - start)
-            for first in range(0, last - start, rows):
-                yield {name: values[order[first : first + rows]] for name, values in read.items()}
+            for at in range(0, last - start, rows):
+                yield {name: values[order[at : at + rows]] for name, values in read.items()}
 
     def verify(self, *, rows: int | None = 10_000, repair: bool = False) -> "Any":
         """Hash every shard again, and judge rows with C MuJoCo in float64.
@@ -186,6 +185,25 @@ class Dataset:
         missing = f"; {len(self.missing)} of {self._store.shards} shards are missing" if self.missing else ""
         arrays = ", ".join(f"{name} {self[name].shape}" for name in self.names)
         return f"Dataset of {len(self):,} rows of {self.plan['robot']}: {ended}{missing}\n  {arrays}"
+
+
+def _groups(blocks: int, part: Any, seed: int | None) -> list[tuple[int, int]]:
+    """The groups that a part of `Dataset.blocks` reads: the first block of each, and the one behind its last."""
+    whole = isinstance(part, tuple | list) and len(part) == 2 and all(isinstance(x, int | np.integer) for x in part)
+    if not whole or not 1 <= part[0] <= part[1]:
+        raise JaxikError(f"part is (k, n) with k from 1 to n, not {part!r}")
+    own, parts = part
+    dealt = blocks - blocks % (GROUP * parts)
+    full = np.arange(0, dealt, GROUP)[:, None] + [0, GROUP]
+    ends = dealt + (blocks - dealt) * np.arange(parts + 1) // parts
+    rest = np.stack([ends[:-1], ends[1:]], axis=1)
+    if seed is None:
+        chosen = np.concatenate([full[own - 1 :: parts], rest[own - 1 : own]])
+    else:
+        random = np.random.default_rng(seed)
+        chosen = np.concatenate([random.permutation(full)[own - 1 :: parts], random.permutation(rest)[own - 1 : own]])
+        chosen = np.random.default_rng((seed, own)).permutation(chosen)
+    return [(first, last) for first, last in chosen.tolist() if last > first]
 
 
 def open_dataset(path: str | os.PathLike[str]) -> Dataset:
