@@ -376,6 +376,16 @@ def test_a_motion_is_played_and_rows_of_a_dataset_are_ghosts(tmp_path: Path) -> 
     config = f"robot: pendulum\ndtype: float64\ntasks: {{{tip}}}\nsearch: true\ndataset: {{count: 400, shard: 200}}\n"
     (tmp_path / "rows.yaml").write_text(config)
     np.testing.assert_array_equal(_seen(str(tmp_path / "rows.yaml")).ghosts.q, rows.q)
+    # Where the robot is a section, it stands at its base.
+    based = config.replace("robot: pendulum", "robot: {source: pendulum, base: {position: [1, 2, 3]}}")
+    (tmp_path / "based.yaml").write_text(based.replace("400", "4"))
+    seen = _seen(str(tmp_path / "based.yaml"))
+    found = seen.problem.robot.frame_pose(np.zeros(1), "tcp").translation()
+    np.testing.assert_allclose(found - robot.frame_pose(np.zeros(1), "tcp").translation(), [1, 2, 3], atol=1e-6)
+    assert "base: {position: [1, 2, 3]}" in seen.save(seen.q, {}).read_text()
+    (tmp_path / "random.yaml").write_text(config.replace("shard: 200", "randomize: {link_lengths: [0.9, 1.1]}"))
+    with pytest.raises(jaxik.JaxikError, match="of their own"):
+        _seen(str(tmp_path / "random.yaml"))
 
 
 def test_a_configuration_of_motions_shows_the_first_of_them(tmp_path: Path) -> None:

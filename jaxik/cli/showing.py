@@ -10,6 +10,8 @@ from jaxik.cli.batches import solve_part
 from jaxik.cli.job import KEYS, Job, check_keys, read_dtype, read_job
 from jaxik.cli.plans import KEYS as PLAN_KEYS
 from jaxik.cli.plans import read_plan
+from jaxik.cli.poses import read_units
+from jaxik.cli.robot import read_robot
 from jaxik.cli.tracking import KEYS as TRACK_KEYS
 from jaxik.cli.tracking import TrackJob, follow, read_track_job
 from jaxik.cli.yaml_file import YamlFile, read_yaml
@@ -25,7 +27,8 @@ from jaxik.robot.robot import Robot
 
 # Elements that are solved for a picture, a film or a page, which show fewer: one program serves all three.
 SOLVED = 200
-UNDRAWN = "{path}: its robots are random, or of no model that a file has: there is nothing to draw"
+RANDOM = "{path}: its rows have robots or obstacles of their own (randomize): a picture shows one robot"
+NO_MODEL = "{path}: its plan names no model of its robot as it is; show the configuration that it was made from"
 
 
 def is_configuration(source: str) -> bool:
@@ -51,9 +54,9 @@ class Played(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Rows of a dataset: name or path of the model, configurations (n, nq), statuses (n,), the first motion."""
+    """Rows of a dataset: its model, or None of a CONFIG, configurations (n, nq), statuses (n,), the first motion."""
 
-    model: str
+    model: str | None
     q: np.ndarray
     status: np.ndarray
     motion: Played | None
@@ -90,8 +93,11 @@ def read_rows(path: Path, most: int) -> tuple[Robot, Rows]:
     Args:
       path: of its folder, or of its configuration, whose rows are solved now.
     """
-    model, rows, dt = _stored(path, most) if path.is_dir() else _generated(path, most)
-    robot = load_drawn(model)
+    if path.is_dir():
+        model, rows, dt = _stored(path, most)
+        robot = load_drawn(model)
+    else:
+        model, (robot, rows, dt) = None, _generated(path, most)
     q, status = (rows[name].reshape(len(rows[name]), -1) for name in ("q", "status"))
     played = None if dt is None else Played(np.concatenate([rows["q0"][:1], rows["q"][0]]), dt)
     return robot, Rows(model, q[:, : robot.nq], status[:, 0], played)
@@ -100,8 +106,10 @@ def read_rows(path: Path, most: int) -> tuple[Robot, Rows]:
 def _stored(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | None]:
     """Model, rows and duration of a step, of a dataset on disk."""
     dataset = Dataset(path)
-    if dataset.plan["model"] is None or dataset.plan["randomize"]:
-        raise JaxikError(UNDRAWN.format(path=path))
+    if dataset.plan["randomize"]:
+        raise JaxikError(RANDOM.format(path=path))
+    if dataset.plan["model"] is None:
+        raise JaxikError(NO_MODEL.format(path=path))
     dataset.check_complete()
     motion = dataset.plan.get("trajectories")
     chosen = evenly(len(dataset), most)
@@ -110,14 +118,15 @@ def _stored(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | 
     return dataset.plan["model"], rows, motion["dt"] if motion else None
 
 
-def _generated(path: Path, most: int) -> tuple[str, dict[str, np.ndarray], float | None]:
-    """The same of a configuration."""
+def _generated(path: Path, most: int) -> tuple[Robot, dict[str, np.ndarray], float | None]:
+    """The same of a configuration, whose robot is drawn as its section `robot` places it."""
     file = read_yaml(path)
     check_keys(file.root, PLAN_KEYS)
     with jax.enable_x64(read_dtype(file.root, None) == "float64"):
         plan = read_plan(file, count=None, seed=None)
-        if plan.model is None or plan.randomize is not None:
-            raise JaxikError(UNDRAWN.format(path=path))
+        if plan.randomize is not None:
+            raise JaxikError(RANDOM.format(path=path))
+        robot = read_robot(file.root, path.parent, read_units(file.root), meshes=True)
         chosen = evenly(plan.rows, most)
         rows = RowSolver(plan, len(chosen)).rows_at(chosen)
-    return plan.model, rows, None if plan.trajectories is None else plan.trajectories.dt
+    return robot, rows, None if plan.trajectories is None else plan.trajectories.dt

@@ -22,6 +22,7 @@ from jaxik.cli.showing import (
     read_rows,
     solve_first,
 )
+from jaxik.cli.yaml_file import read_yaml
 from jaxik.core.errors import JaxikError
 from jaxik.pictures.show import solution_options
 from jaxik.problem.problem import Problem
@@ -104,4 +105,5 @@ def _dataset(source: str) -> Seen:
     robot, rows = read_rows(Path(source), MOST_ROWS)
     best, _ = solution_options(rows)
     problem = problem_of(robot, best)
-    return Seen(problem, best, rows, save_new(rows.model, problem), rows.motion)
+    save = save_into(read_yaml(Path(source)), robot) if rows.model is None else save_new(rows.model, problem)
+    return Seen(problem, best, rows, save, rows.motion)
