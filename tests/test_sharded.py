@@ -7,7 +7,7 @@ import pytest
 from fresh import run, run_program
 
 PROGRAM = """
-import sys, jax
+import contextlib, sys, jax
 jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_enable_x64", sys.argv[1] == "close")
 import jax.numpy as jnp, jaxlie, numpy as np
@@ -44,19 +44,28 @@ VERBS = {
     )(target.wxyz_xyz),
     "two axes": lambda target: jaxik.solve(problem(jaxlie.SE3(target.wxyz_xyz.reshape(8, 6, 7)))).q,
 }
-equality, kind, *names = sys.argv[1:]
+equality, kind, where, *names = sys.argv[1:]
 mesh = jax.make_mesh((8,), ("x",), axis_types=(getattr(AxisType, kind),))
-for name in names:
-    verb = jax.jit(VERBS[name])
-    shards = jax.device_put(target, NamedSharding(mesh, PartitionSpec("x")))
-    alone, spread = verb(target), verb(shards)
-    if name != "uneven":
-        assert " all-gather(" not in verb.lower(shards).compile().as_text(), name
-    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(spread)):
+shards = jax.device_put(target, NamedSharding(mesh, PartitionSpec("x")))
+
+def compare(alone, other, name):
+    for a, b in zip(jax.tree.leaves(alone), jax.tree.leaves(other), strict=True):
         if equality == "bits":
             np.testing.assert_array_equal(np.asarray(a), np.asarray(b), err_msg=name)
         else:
             np.testing.assert_allclose(np.asarray(a, float), np.asarray(b, float), rtol=1e-6, atol=1e-9, err_msg=name)
+
+for name in names:
+    verb = jax.jit(VERBS[name])
+    alone = verb(target)
+    with jax.set_mesh(mesh) if where == "set_mesh" else contextlib.nullcontext():
+        spread = verb(shards)
+        compare(alone, spread, name)
+        if where == "set_mesh":
+            compare(alone, verb(target), name)
+        if name != "uneven":
+            assert " all-gather(" not in verb.lower(shards).compile().as_text(), name
+    for b in jax.tree.leaves(spread):
         axis = 1 if name == "track" else 0
         if b.size and name not in ("uneven", "gradient by what all share"):
             assert b.sharding.spec[axis] == "x" and len(b.addressable_shards) == 8, (name, b.sharding)
@@ -64,19 +73,26 @@ print("equal")
 """
 
 
-@pytest.mark.parametrize(("kind", "names"), [("Auto", ["solve", "gradient"]), ("Explicit", ["step", "gradient"])])
-def test_what_is_spread_over_devices_stays_there(kind: str, names: list[str]) -> None:
-    """Compiled quickly, programs of other sizes round otherwise."""
-    found = run_program(PROGRAM, "close", kind, *names)
+@pytest.mark.parametrize(("kind", "where", "names"), [
+    ("Auto", "call", ["solve", "gradient"]), ("Explicit", "call", ["step", "gradient"]),
+    ("Auto", "set_mesh", ["step", "gradient"]), ("Explicit", "set_mesh", ["gradient"]),
+])  # fmt: skip
+def test_what_is_spread_over_devices_stays_there(kind: str, where: str, names: list[str]) -> None:
+    """Whether only the arrays of a call say it or `jax.set_mesh` too, which leaves whole what is not spread.
+
+    Compiled quickly, programs of other sizes round otherwise.
+    """
+    found = run_program(PROGRAM, "close", kind, where, *names)
     assert found.stdout.strip().endswith("equal"), found.stderr[-2000:]
 
 
 @pytest.mark.exhaustive
+@pytest.mark.parametrize("where", ["call", "set_mesh"])
 @pytest.mark.parametrize(("kind", "names"), [
     ("Auto", ["solve", "search", "step", "track", "vmap", "uneven", "two axes"]),
     ("Auto", ["tangent", "gradient", "gradient by what all share", "gradient of solve"]),
     ("Explicit", ["solve", "search", "step"]),
 ])  # fmt: skip
-def test_it_has_the_bits_that_one_device_gives(kind: str, names: list[str]) -> None:
-    found = run("-c", PROGRAM, "bits", kind, *names)
+def test_it_has_the_bits_that_one_device_gives(kind: str, where: str, names: list[str]) -> None:
+    found = run("-c", PROGRAM, "bits", kind, where, *names)
     assert found.stdout.strip().endswith("equal"), found.stderr[-2000:]

@@ -53,7 +53,8 @@ def linear_of_each(
 
 def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bool, ...]) -> list[jax.Array]:
     """Trace a function once and bind the primitive to it; its first leaf is the mask of invalid elements."""
-    with jax.default_matmul_precision("highest"):
+    # Its equations would keep the mesh that is set here, and then not run on shards, where axes are manual.
+    with jax.default_matmul_precision("highest"), jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
         traced = jax.make_jaxpr(lambda *leaves: function(leaves[:count], leaves[count:]))(*_elements(leaves, mapped))
         jaxpr = without_repetitions(traced)
     return _linear.bind(*leaves, jaxpr=jaxpr, count=count, mapped=mapped)
@@ -141,12 +142,8 @@ def replaced(leaves: Sequence[Any], places: Sequence[int], values: Sequence[Any]
 
 def with_tangents(leaves: Sequence[Any], places: Sequence[int], tangents: Sequence[Any]) -> list[Any]:
     """A tangent for each leaf, zero except at some indices."""
-    none: list[Any] = [jnp.zeros(x.shape, jax.dtypes.float0 if _discrete(x) else x.dtype) for x in leaves]
+    none = [SymbolicZero(jax.typeof(x).to_tangent_aval()) for x in leaves]
     return replaced(none, places, tangents)
-
-
-def _discrete(x: Any) -> bool:
-    return not jnp.issubdtype(x.dtype, jnp.inexact)
 
 
 _linear = Primitive("linear_of_each")

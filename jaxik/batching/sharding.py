@@ -46,9 +46,9 @@ def on_shards(
             return jax.tree.leaves(function(*arrays[count:]))
 
     def divided(mesh: Any, arguments: Any, results: Any) -> Any:
-        axes = next(
-            (x.sharding.spec[0] for x, m in zip(arguments, has_axis, strict=True) if m and x.sharding.spec), None
-        )
+        # Where no argument of the program is spread, JAX names no mesh here, and its shardings have no spec.
+        specs = [getattr(x.sharding, "spec", None) for x, m in zip(arguments, has_axis, strict=True) if m]
+        axes = next((spec[0] for spec in specs if spec), None)
         share = tuple(NamedSharding(mesh, PartitionSpec(axes) if m else PartitionSpec()) for m in has_axis)
         return mesh, of_one_device, [NamedSharding(mesh, PartitionSpec(axes)) for _ in results], share
 
