@@ -51,7 +51,8 @@ class DerivativeStatus(enum.IntEnum):
       way back: how much of it is demanded counts as given. Or an elastic constraint is near a singularity: which
       directions are weak counts as given. Of `track` with a `growth_limit`: shortened there or in a step before. Of a
       whole path: where it jumps, or misses a waypoint, counts as given; or a ball or a floating base moves, whose
-      displacements are taken for vectors; or its start is given.
+      displacements are taken for vectors; or its linear system is too near to singular to be solved to 1e-6, in single
+      precision 1e-2.
     NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
       Gauss-Newton where there is no such, and for a solve that is INFEASIBLE. Of a whole path: it is not smooth yet.
     UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero.

@@ -1,16 +1,15 @@
 """Derivatives of a whole path's motion: the implicit function theorem where smoothing ended, linear in its length.
 
-With g the gradient of what is minimised and of the multipliers of the path's residuals r, Jacobian J, and Hessian H:
-H dq + J' dy = -dg and J dq = -dr, where dg and dr are changes at a fixed motion. A limit with slack s and multiplier z
-is a stiffness z / s in H, by the derivative of s z = mu: next to nothing where it is inactive, and next to rigid where
-it is active. The path's rows are rigid alike, and refinement brings back the digits that this costs.
+With g the gradient of what is minimised and of the multipliers y of the path's residuals r, Jacobian J, and Hessian H:
+H dq + J' dy + A' dz = -dg and J dq = -dr, where dg and dr are changes at a fixed motion. A limit with slack s and
+multiplier z, whose distance changes by A dq + db, has A dq - (s / z) dz = -db, by the derivative of s z = mu: rigid
+where it is active, and next to nothing where it is not.
 """
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxik.batching.broadcast import over_batch
 from jaxik.batching.linear_map import moving, replaced
@@ -20,24 +19,13 @@ from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.problem.problem import Problem, constants_of, with_tasks
 from jaxik.solvers.tracking import barrier
-from jaxik.solvers.tracking.banded import (
-    ORDERS,
-    BlockFactor,
-    adjoint,
-    bands_of,
-    blocks_of,
-    factorized,
-    solved_again,
-)
-from jaxik.solvers.tracking.horizon import Horizon, Rows, changes_of, differences, evaluated
+from jaxik.solvers.tracking.banded import ORDERS, adjoint
+from jaxik.solvers.tracking.horizon import Horizon, Rows, differences, evaluated
+from jaxik.solvers.tracking.kkt_system import Unknowns, kkt_system, solution
 from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
-from jaxik.solvers.tracking.smoothing import RIDGE, Smooth, distances_of, system_of, tight_of
+from jaxik.solvers.tracking.smoothing import Smooth, distances_of, system_of
 from jaxik.tasks.clearance import ClearanceTask
 
-# Times that a solution is refined.
-REFINED = 3
-# What is rigid: more would leave no digits of what is not, which is about 1.
-FIRMEST = {False: 1e6, True: 1e12}
 # A limit whose slack and multiplier are both below this, in units of sqrt(mu), is weakly active.
 WEAK = 10.0
 
@@ -66,17 +54,17 @@ def motion_tangent(
     rows = evaluated(horizon, q, about.smooth.pull)
     firm = _firmness(horizon, q, rows, about.smooth)
 
-    def optimality(values: list[Any]) -> tuple[jax.Array, jax.Array]:
+    def optimality(values: list[Any]) -> Unknowns:
         return _optimality(*at(values), about.smooth.pull, firm)
 
-    gradient, residual = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
-    tight = tight_of(q.dtype)
-    right = gradient + tight * (jnp.swapaxes(rows.jacobian, -1, -2) @ residual[..., None])[..., 0]
-    change, valid = _solved(horizon, q, rows, firm, -right)
-    valid = valid & ~about.rough
+    system, positive = kkt_system(horizon, q, rows, jnp.sum(firm, axis=0))
+    right = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
+    free = rows.moves & positive[..., None]
+    right = jax.tree.map(jnp.negative, right._replace(q=jnp.where(free, right.q, 0)))
+    change, valid = solution(system, right).q, positive & ~about.rough
     change = jnp.where(valid[..., None], change[ORDERS:], 0)
     moved = _moved(given.problem.robot.topology, plan.q, change)
-    return moved, _status(horizon, q, rows, plan, about, valid, given.q0 is not None)
+    return moved, _status(horizon, q, rows, plan, about, valid, system.solves())
 
 
 def _known(shape: tuple[int, ...], given: Given) -> jax.Array:
@@ -96,58 +84,20 @@ def _finite(values: Any) -> Any:
 def _firmness(horizon: Horizon, q: jax.Array, rows: Rows, smooth: Smooth) -> jax.Array:
     """How stiff limits are, z / s (2, kinds, N, *batch, nv), by displacements and not by widths."""
     distances = distances_of(horizon, q, rows)
-    firm = smooth.inside.multiplier / smooth.inside.slack / distances.width**2
-    return jnp.where(distances.counts, jnp.minimum(firm, FIRMEST[q.dtype == jnp.float64]), 0)
+    return jnp.where(distances.counts, smooth.inside.multiplier / smooth.inside.slack / distances.width**2, 0)
 
 
-def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The gradient (N, *batch, nv), but for what is constant, and the path's residuals (N, *batch, m)."""
+def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array) -> Unknowns:
+    """The conditions that a motion meets, but for what is constant: gradient, residuals, and what limits leave."""
     rows = evaluated(horizon, q, None)
     distances = distances_of(horizon, q, rows)
     system = system_of(horizon, rows, differences(horizon.problem.robot.topology, q), True, jnp.zeros((), bool))
-    room = jnp.where(distances.counts, distances.room * distances.width, 0)
-    press = firm * room
-    slope = press[0] - press[1]
     gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
-    gradient = gradient + sum(adjoint(k, system.slope[k] + slope[k]) for k in range(ORDERS)) + slope[ORDERS]
-    return gradient, rows.residual
-
-
-def _solved(
-    horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array, right: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """How the motion changes (N, *batch, nv), and whether its Hessian is positive (*batch,)."""
-    shape = q.shape[1:-1]
-    found = differences(horizon.problem.robot.topology, q)
-    system = system_of(horizon, rows, found, True, jnp.ones(shape, bool))
-    stiffness = jnp.concatenate([system.weight, jnp.zeros_like(system.weight[:1])]) + firm[0] + firm[1]
-    bands = bands_of(stiffness[:ORDERS])
-    bands[0] = bands[0] + stiffness[ORDERS]
-    stays = ~rows.moves
-    factor = factorized(blocks_of(system.hessian, bands, stays, jnp.asarray(RIDGE[q.dtype == jnp.float64][0], q.dtype)))
-    positive = jnp.all(jnp.isfinite(factor.ratio) & jnp.isfinite(factor.lower), axis=(-3, -2, -1))
-    eye = jnp.eye(factor.lower.shape[-1], dtype=q.dtype)
-    lower, link, ratio = (
-        jnp.where(positive[:, None, None, None], x, y) for x, y in zip(factor, (eye, 0, 0), strict=True)
-    )
-    factor, positive = BlockFactor(lower, link, ratio), positive.reshape(shape)
-    right = jnp.where(stays | ~positive[..., None], 0, right)
-    square, tight = rows.preferred_square + rows.curvature, tight_of(q.dtype)
-
-    def product(x: jax.Array) -> jax.Array:
-        """The system by the motion's change, without forming what is stiff."""
-        x = jnp.where(stays, 0, x)
-        of_path = jnp.swapaxes(rows.jacobian, -1, -2) @ (rows.jacobian @ x[..., None])
-        press = stiffness * changes_of(horizon, x)
-        own = (square @ x[..., None] + tight * of_path)[..., 0] + press[ORDERS]
-        return jnp.where(stays, 0, own + sum(adjoint(k, press[k]) for k in range(ORDERS)))
-
-    def solve(_: Any, right: jax.Array) -> jax.Array:
-        x = solved_again(factor, right)
-        # What is not positive has the identity for factors, and a solution that is not used.
-        return lax.fori_loop(0, REFINED, lambda _, x: x + solved_again(factor, right - product(x)), x)
-
-    return lax.custom_linear_solve(product, right, solve, symmetric=True), positive
+    gradient = gradient + sum(adjoint(k, system.slope[k]) for k in range(ORDERS))
+    # Both limits of a joint as one, by their stiffness: one of them is next to nothing, or they are the same.
+    share = firm / jnp.where(jnp.any(firm > 0, axis=0), jnp.sum(firm, axis=0), 1)
+    room = jnp.where(distances.counts, distances.room * distances.width, 0)
+    return Unknowns(gradient, rows.residual, share[0] * room[0] - share[1] * room[1])
 
 
 def _moved(topology: Any, q: jax.Array, change: jax.Array) -> jax.Array:
@@ -157,7 +107,7 @@ def _moved(topology: Any, q: jax.Array, change: jax.Array) -> jax.Array:
 
 
 def _status(
-    horizon: Horizon, q: jax.Array, rows: Rows, plan: Any, about: Any, valid: jax.Array, starts: bool
+    horizon: Horizon, q: jax.Array, rows: Rows, plan: Any, about: Any, valid: jax.Array, solved: jax.Array
 ) -> jax.Array:
     """What derivatives are worth (T, *batch); of several reasons the last."""
     worst = jnp.full(plan.q.shape[:-1], DerivativeStatus.EXACT, jnp.int32)
@@ -171,11 +121,9 @@ def _status(
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
     worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)
     missed = (plan.status == Status.STALLED) | plan.jumped | _nearer_than_asked(horizon, q)[ORDERS:]
-    # From a start that is given they were 3 % off central differences, for a reason that is not known.
-    missed = missed | starts
     curved = jnp.asarray([len(j.v_indices) > 1 for j in horizon.problem.robot.topology.joints for _ in j.v_indices])
     turns = jnp.any(rows.moves & curved, axis=(0, -1))
-    worst = marked(worst, missed | turns, DerivativeStatus.APPROXIMATE)
+    worst = marked(worst, missed | turns | ~solved, DerivativeStatus.APPROXIMATE)
     worst = marked(worst, ~about.smooth.settled, DerivativeStatus.NOT_STATIONARY)
     return marked(worst, ~valid | (plan.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE)
 
