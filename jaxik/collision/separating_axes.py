@@ -22,7 +22,7 @@ def separation(a: Box, b: Box) -> Contact:
     number = materialize(number)
     axis = _axis(a, b, number)
     normal = select(dot(axis, apart) < 0, -axis, axis).map(materialize)
-    return _at_axis(a, b, normal, materialize(distance), number)
+    return Contact(materialize(distance), normal, _point_at_axis(a, b, normal, number))
 
 
 def _widest(a: Box, b: Box, apart: Vector) -> tuple[jax.Array, jax.Array]:
@@ -82,15 +82,17 @@ def _place_b(number: jax.Array) -> jax.Array:
     return number - 6 - 3 * _place_a(number)
 
 
-def _at_axis(a: Box, b: Box, normal: Vector, distance: jax.Array, number: jax.Array) -> Contact:
-    """The contact along an axis: at a corner of one box that meets a face, or where two edges pass each other."""
+def _point_at_axis(a: Box, b: Box, normal: Vector, number: jax.Array) -> Vector:
+    """Where boxes meet along an axis: a corner of one meets a face, or two edges pass each other."""
     corner_a, corner_b = a.support(normal), b.support(-normal)
     first = _edge(a, corner_a, _place_a(number))
     s, _ = closest_parameters(first, _edge(b, corner_b, _place_b(number)))
     # Of an edge of 1e-6 m, the derivative of the parameter is past float32's range.
     s = lax.stop_gradient(materialize(s))
-    on_face = select(number < 3, corner_b - normal * distance, corner_a)
-    return Contact(distance, normal, select(number < 6, on_face, first.at(s)))
+    # Not by the distance: who asks for points alone would compute all widths again.
+    gap = materialize(dot(normal, corner_b - corner_a))
+    on_face = select(number < 3, corner_b - normal * gap, corner_a)
+    return select(number < 6, on_face, first.at(s))
 
 
 def _edge(box: Box, corner: Vector, place: jax.Array) -> Segment:
