@@ -27,6 +27,7 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.topology import Topology
+from jaxik.numerics.fusion import materialize
 from jaxik.numerics.vectors import Vector, cross, to_array
 
 Pairs = dict[tuple[str, str], Callable[[Any, Any], Contact]]
@@ -138,8 +139,12 @@ def contacts(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
 
 def separations(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
     """What limits keep above their margins (p,): the distances, or less where two boxes meet with corners or edges."""
-    given = operands(geometry, world, table, kin)
-    return jnp.concatenate([contact_of(one, SEPARATIONS).distance for one in given])
+    return separations_of(operands(geometry, world, table, kin))
+
+
+def separations_of(given: list[Operands]) -> jax.Array:
+    """The same, of all classes. What comes of it is not part of its kernels: all that look at distances share these."""
+    return materialize(jnp.concatenate([contact_of(one, SEPARATIONS).distance for one in given]))
 
 
 def table_of(topology: Topology, geometry: Geometry, world: World | None, pairs: NamedPairs | None) -> PairTable:

@@ -7,7 +7,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.collision.contact import either
-from jaxik.collision.distances import SEPARATIONS, contact_of, distance_rows, moved_by, operands, separations
+from jaxik.collision.distances import (
+    SEPARATIONS,
+    contact_of,
+    distance_rows,
+    moved_by,
+    operands,
+    separations,
+    separations_of,
+)
 from jaxik.collision.pairs import PairTable
 from jaxik.collision.reach import largest_motion, seen_pairs
 from jaxik.collision.world import World
@@ -44,19 +52,18 @@ def nearest_pairs(
     Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
     given = operands(geometry, world, table, kin)
-    distance = [contact_of(pairs, SEPARATIONS).distance for pairs in given]
-    every = jnp.concatenate(distance)
+    every = separations_of(given)
     found, which = _nearest(every, count)
     if soonest:
         moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
         _, which = _nearest(every / jnp.where(every > 0, moved, jnp.min(moved)), count)
         found = every[which]
     contact, start = None, 0
-    for pairs, of_class in zip(given, distance, strict=True):
-        place = which - start
-        mine = contact_of(pairs.take(jnp.clip(place, 0, of_class.size - 1)), SEPARATIONS)
+    for pairs in given:
+        place, size = which - start, pairs.rows[0].size
+        mine = contact_of(pairs.take(jnp.clip(place, 0, size - 1)), SEPARATIONS)
         contact = mine if contact is None else either(place >= 0, mine, contact)
-        start += of_class.size
+        start += size
     assert contact is not None
     # Else each degree of freedom would compute them again, which doubles the time.
     normal, point = jax.tree.map(materialize, (contact.normal, contact.point))
