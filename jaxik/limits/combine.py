@@ -24,6 +24,7 @@ from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
 from jaxik.limits.velocity import VelocityLimit
+from jaxik.numerics.fusion import materialize
 from jaxik.robot.robot import Robot
 
 
@@ -122,13 +123,14 @@ def merged_rows(
         matrix, most = (jnp.concatenate(x) for x in list(zip(*parts, strict=True))[:2])
         by_depth = np.concatenate([np.full(h.shape, x is not None) for _, h, x in parts])
         beyond = jnp.concatenate([jnp.full(h.shape, 0 if x is None else x, dtype) for _, h, x in parts])
-        matrix = without_noise(matrix)
+        # Else each of a program's kernels that reads them would compute them again.
+        matrix, most = materialize(without_noise(matrix)), materialize(most)
         free = jnp.isinf(box[0]) & jnp.isinf(box[1])
         minima, left = jnp.zeros_like(most), jnp.where(free, matrix, 0)
         for limit in limits:
             if (part := limit.lower_bound_of_rows(robot, kin, motion, left)) is not None:
                 minima, left = minima + part[0], part[1]
-        minima = minima + lowest(jnp.where(free, left, matrix), *box)
+        minima = materialize(minima + lowest(jnp.where(free, left, matrix), *box))
         none = jnp.isinf(most) & (most > 0)
         right = jnp.where(none, 1, jnp.where((minima > most) & ~by_depth, minima, most))
         return MergedRows(jnp.where(none[:, None], 0, matrix), right, by_depth, beyond, minima)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jaxik.core.status import Status
 from jaxik.limits.base import Bounds, Rows
 from jaxik.limits.combine import MergedRows
+from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver import Program, minimise
 
 # The fraction of the largest feasible scale that is used.
@@ -61,7 +62,9 @@ def recovery_of(box: Bounds, rows: MergedRows | None, constraints: Rows | None) 
     demand = _demands(rows)
     by_depth = jnp.maximum(rows.right + (1 - scale) * demand, jnp.minimum(rows.least, 0))
     scaled = jnp.where(rows.by_depth, by_depth, scale * rows.right)
-    return Recovery(scale, box, (rows.matrix, jnp.where(rows.right < 0, scaled, rows.right)))
+    # Else each kernel of the quadratic program that reads them would compute them again.
+    lower, upper, right = map(materialize, (*box, jnp.where(rows.right < 0, scaled, rows.right)))
+    return Recovery(scale, (lower, upper), (rows.matrix, right))
 
 
 def _demands(rows: MergedRows) -> jax.Array:
