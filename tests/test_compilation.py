@@ -15,6 +15,7 @@ CEILINGS = {
     "panda step": 297,
     "panda scan of step": 240,
     "panda track": 430,
+    "panda step apart": 1375,
     "humanoid search": 1385,
 }
 
