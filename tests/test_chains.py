@@ -33,11 +33,12 @@ def pair() -> Robot:
 
 @cache
 def solved() -> jaxik.Solution:
-    """Of the right arm: all well, its goal out of reach, and its line out of reach."""
+    """Of the right arm: all well, its goal out of reach, its line out of reach, and its goal not finite."""
     robot = pair()
-    sites = jnp.tile(robot.site_position, (3, 1, 1)).at[2, robot.frame("right_line").index, 1].set(20.0)
+    sites = jnp.tile(robot.site_position, (4, 1, 1)).at[2, robot.frame("right_line").index, 1].set(20.0)
     along = jnp.array([1.0, 0, 0, 0, 0, 0])
-    aims = {"left": jnp.array([2.2, 0, 0]), "right": jnp.array([[2.2, 9, 0], [7.0, 9, 0], [2.2, 9, 0]])}
+    right = jnp.array([[2.2, 9, 0], [7.0, 9, 0], [2.2, 9, 0], [jnp.nan, 9, 0]])
+    aims = {"left": jnp.array([2.2, 0, 0]), "right": right}
     tasks = {
         side: jaxik.FrameTask(
             robot.frame(f"{side}_tip"), aim, orientation_cost=None, mask=along, axes="world", position_tolerance=1e-6
@@ -50,12 +51,13 @@ def solved() -> jaxik.Solution:
 def test_a_bad_chain_is_named_and_spoils_no_other() -> None:
     found = solved()
     converged, stalled, infeasible = jaxik.Status.CONVERGED, jaxik.Status.STALLED, jaxik.Status.INFEASIBLE
-    assert found.status.tolist() == [converged, stalled, infeasible]
+    nonfinite = jaxik.Status.NONFINITE
+    assert found.status.tolist() == [converged, stalled, infeasible, nonfinite]
     chains = found.chains
     assert chains.goals == (("left",), ("right",))
     assert chains.closures == (("left_rail",), ("right_rail",))
     assert chains.joints == (("left0", "left1", "left2"), ("right0", "right1", "right2"))
-    np.testing.assert_array_equal(chains.status, [[0, 0], [0, stalled], [0, infeasible]])
+    np.testing.assert_array_equal(chains.status, [[0, 0], [0, stalled], [0, infeasible], [0, nonfinite]])
     assert np.all(np.asarray(chains.residual)[:, 0] < 1e-6)
     assert np.all(np.abs(np.asarray(found.residuals["model"])[1]) < 1e-9)  # an unreachable goal bends no closure
 
@@ -65,7 +67,18 @@ def test_a_chain_takes_the_same_steps_whatever_becomes_of_another() -> None:
     left = np.asarray(found.chains.iterations)[:, 0]
     assert 0 < left[0] < found.iterations[1]
     np.testing.assert_array_equal(left, left[0])
-    np.testing.assert_allclose(found.q[:, :3], np.broadcast_to(found.q[0, :3], (3, 3)), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(found.q[:, :3], np.broadcast_to(found.q[0, :3], (4, 3)), rtol=0, atol=1e-14)
+
+
+def test_a_task_that_no_joint_moves_costs_and_is_of_no_chain() -> None:
+    robot = pair()
+    tasks = {side: reached(robot, f"{side}_tip", (2.2, y, 0.0)) for side, y in (("left", 0.0), ("right", 9.0))}
+    fixed = {"fixed": reached(robot, "left_line", (0.3, 0.0, 0.0))}
+    found = jaxik.solve(jaxik.Problem(robot, tasks | fixed, constraints={}))
+    assert found.status == jaxik.Status.STALLED
+    np.testing.assert_allclose(found.cost, 0.5 * 0.3**2, rtol=1e-9)
+    assert found.chains.goals == (("left",), ("right",))
+    np.testing.assert_array_equal(found.chains.status, jaxik.Status.CONVERGED)
 
 
 def test_chains_are_saved_with_their_solution(tmp_path: Path) -> None:
@@ -77,8 +90,8 @@ def test_chains_are_saved_with_their_solution(tmp_path: Path) -> None:
     assert loaded.chains[4:] == solved().chains[4:]
 
 
-def reached(robot: Robot, frame: str) -> jaxik.FrameTask:
-    return jaxik.FrameTask(robot.frame(frame), jnp.zeros(3), orientation_cost=None)
+def reached(robot: Robot, frame: str, place: tuple[float, ...] = (0.0, 0.0, 0.0)) -> jaxik.FrameTask:
+    return jaxik.FrameTask(robot.frame(frame), jnp.asarray(place), orientation_cost=None)
 
 
 def named(robot: Robot, tasks: dict[str, jaxik.Task], **options: jax.Array) -> list[tuple[str, ...]]:

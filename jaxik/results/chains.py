@@ -26,14 +26,17 @@ class Chains(NamedTuple):
     """Chains of which none shares a moving joint with another, by their first joint.
 
     Closures that may be switched join nothing in this list; those of one `label` are one chain, with one status and
-    residual. Where nothing of a chain is on, it is CONVERGED. What limits on frames and distances, and step rules that
-    diverge, have to say is in the status of the solution alone.
+    residual. Where nothing of a chain is on, it is CONVERGED. What limits on frames and distances, step rules that
+    diverge, and tasks that no joint moves have to say is in the status of the solution alone.
 
     Attributes:
-      status (*batch, n): of `Status`, int32. An unreachable goal, or a closure that cannot close, is that of its chain.
+      status (*batch, n): of `Status`, int32. An unreachable goal, a closure that cannot close, or a target that is NaN
+        is that of its chain; a start that is NaN, and a target of chains that are worked on together, of all.
       residual (*batch, n): Euclidean norm over all rows of its goals and closures [m and rad together].
-      iterations (*batch, n): steps taken, int32. `solve` works on each chain by itself, on those that a switched
-        closure may join together; a search, and step rules without an acceptance test, on all together.
+      iterations (*batch, n): steps taken, int32. At the highest priority `solve` works on each chain by itself, on
+        those that a switched closure may join together. Lower priorities take all together, as do tasks behind
+        constraints all that are not met along with these. So do a search, step rules without an acceptance test, and
+        problems with what is Elastic, with limits on frames or distances, or with a task that no joint moves.
       label (*batch, n): the place of the first chain that is one with it, by the closures that are on; int32.
       goals, joints, closures: for each chain, their names. A posture is a goal of every chain that has joints of it, a
         closure that may be switched is one of every chain that it may join.

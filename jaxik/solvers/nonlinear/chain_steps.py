@@ -66,10 +66,13 @@ class Outcome(NamedTuple):
 
 
 def split_of(prepared: Formulation) -> Split | None:
-    """The chains of a problem; None where there is one, or where limits on distances may join them."""
-    if prepared.slack or clearances(prepared.problem):
+    """The chains of a problem; None where there is one, or where limits on distances may join them.
+
+    Nor where no joint moves a task: its cost is of no chain.
+    """
+    items = items_of(prepared)
+    if prepared.slack or clearances(prepared.problem) or not all(item.dofs for item in items):
         return None
-    items = [item for item in items_of(prepared) if item.dofs]
     groups = joined(prepared, items)
     # Joints that a posture alone asks for.
     if rest := frozenset(dof for item in items for dof in item.dofs).difference(*groups):

@@ -19,7 +19,7 @@ from jaxik.tasks.base import Task
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.posture import PostureTask
 from jaxik.tasks.relative_frame import RelativeFrameTask
-from jaxik.tasks.weights import row_weights
+from jaxik.tasks.weights import pairs, row_weights
 
 Group = frozenset[int]
 
@@ -107,7 +107,8 @@ def slots_of(prepared: Formulation) -> Slots:
     groups = sorted(groups, key=lambda group: min(group, default=-1)) or [frozenset[int]()]
     found, switches = [], []
     for place, group in enumerate(groups):
-        mine = [item for item in items if item.dofs & group or not (item.dofs or place)]
+        # What no joint moves is of no chain, where there are several.
+        mine = [item for item in items if item.dofs & group or not (item.dofs or len(groups) > 1)]
         # What joins several is counted in the first of them.
         own = [item for item in mine if item.switch is None or not any(item.dofs & g for g in groups[:place])]
         found.append(
@@ -145,39 +146,48 @@ def chain_status(
 ) -> tuple[jax.Array, jax.Array | None]:
     """The status (n,) of each chain, as of a problem of its own; and the first of those (n,) that are one with it."""
     each = [_of_chain(prepared, chain, residuals) for chain in slots.chains]
-    settled, met, held = (jnp.stack(x) for x in zip(*each, strict=True))
+    settled, met, held, finite = (jnp.stack(x) for x in zip(*each, strict=True))
     stationary, label = ends.stationary, None
     if slots.switches:
         one = connected(prepared, slots)
-        settled, met, held, stationary = (jnp.all(~one | x, axis=1) for x in (settled, met, held, stationary))
+        settled, met, held, finite, stationary = (
+            jnp.all(~one | x, axis=1) for x in (settled, met, held, finite, stationary)
+        )
         label = jnp.argmax(one, axis=1).astype(jnp.int32)
     status = jnp.where(
         met & (settled | stationary), Status.CONVERGED, jnp.where(stationary, Status.STALLED, Status.TIMEOUT)
     )
     status = jnp.where(held, status, jnp.where(stationary, Status.INFEASIBLE, Status.TIMEOUT))
+    status = jnp.where(finite, status, Status.NONFINITE)
     return status.astype(jnp.int32), label
 
 
 def _of_chain(prepared: Formulation, chain: Chain, residuals: dict[str, Any]) -> tuple[jax.Array, ...]:
-    """Whether a chain ends at its tolerances (), whether its goals are met (), and its closures ()."""
-    tasks, met, held, settled = prepared.problem.tasks, jnp.ones((), bool), jnp.ones((), bool), True
+    """Whether a chain ends at its tolerances (), its goals are met (), its closures (), and all of it is finite ()."""
+    yes, settled, tasks = jnp.ones((), bool), True, prepared.problem.tasks
+    met, held, finite = yes, yes, yes
     for part in chain.parts:
         task = tasks[part.task]
+        weights, error = _rows_of_part(task, part, residuals[part.task])
+        finite = finite & jnp.all(jnp.array([jnp.all(jnp.isfinite(w * e)) for w, e in pairs(weights, error)]))
         if isinstance(task, HardConstraint) and task.penalty is not None:
             settled = False
             continue
         within = part_met(task, part, residuals[part.task])
         met, held = (met, held & within) if isinstance(task, HardConstraint) else (met & within, held)
         settled = settled and task.tolerances() is not None
-    return jnp.full((), settled), met, held
+    return jnp.full((), settled), met, held, finite
 
 
 def part_met(task: Task, part: Part, error: Any) -> jax.Array:
     """Whether a part of what a task reports is within its tolerance ()."""
+    return within_tolerance(task, *_rows_of_part(task, part, error))
+
+
+def _rows_of_part(task: Task, part: Part, error: Any) -> tuple[Any, Any]:
+    """Costs of the rows of a part, and what the task reports of them."""
     weights = row_weights(task, error)
-    if part.rows is not None:
-        weights, error = weights[slice(*part.rows)], error[slice(*part.rows)]
-    return within_tolerance(task, weights, error)
+    return (weights, error) if part.rows is None else (weights[slice(*part.rows)], error[slice(*part.rows)])
 
 
 def _join(groups: list[set[int]], dofs: Iterable[int]) -> None:

@@ -80,7 +80,10 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     if len(slots.chains) > 1:
         ends = _ends(context, result, slots)
         statuses, label = chain_status(prepared, slots, residuals, ends)
-        statuses = jnp.where(status == Status.NONFINITE, status.astype(jnp.int32), statuses)
+        # What is not finite stops all chains that are worked on together, on lower priorities as well.
+        together = result.chains is None or len(prepared.levels) > (2 if hard_constraints(problem) else 1)
+        stops = status == Status.NONFINITE if together else ~context.finite
+        statuses = jnp.where(stops, Status.NONFINITE, statuses).astype(jnp.int32)
         of_chains = {"chain_status": statuses, "chain_iterations": ends.iterations, "chain_label": label}
     yielded = yielded_of(problem, residuals)
     residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
