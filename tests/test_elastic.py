@@ -192,6 +192,7 @@ SPEED = VelocityLimit(1.0)
         (lambda: Elastic(SPEED, order=-1), "order is a rank, 0"),
         (lambda: Elastic(SPEED, order=0.5), "order is a rank, 0"),  # type: ignore[arg-type]
         (lambda: Elastic(SPEED, name=3), "name is a text"),  # type: ignore[arg-type]
+        (lambda: Elastic(SPEED, name="a/b"), "name is a text without '/'"),
         (lambda: Elastic(Elastic(SPEED)), "not of an Elastic"),
         (lambda: Elastic("speed"), "a task such as FrameTask or a limit such as VelocityLimit, not str"),
         (lambda: Elastic(JerkLimit(1.0)), "a JerkLimit does not yield"),

@@ -13,16 +13,20 @@ import scipy.optimize
 import jaxik
 from jaxik import (
     ConfigurationLimit,
+    DampingTask,
     DerivativeStatus,
     Elastic,
     FrameTask,
     JaxikError,
+    JaxikWarning,
     PositionLimit,
     PostureTask,
     Problem,
     Status,
     VelocityLimit,
 )
+from jaxik.problem.problem import check_solvable
+from jaxik.solvers.nonlinear.solve import check_rule
 
 LENGTHS = np.array([0.5, 0.4, 0.3])
 RANGE, COST = 3.0, 0.3
@@ -130,6 +134,7 @@ def test_solutions_are_minima_of_the_program_with_slack_variables() -> None:
     assert np.mean(found.status == Status.CONVERGED) > 0.95, found.status
     assert set(found.status) <= {Status.CONVERGED, Status.TIMEOUT}
     yielded, beyond = found.yielded["tip"]["position"][:, :2], found.yielded["wall"][:, 0]
+    assert not np.any(np.signbit(beyond))
     # Some hold both rows of the target, some one, some none; walls hold, yield, and do not matter.
     held = np.sum(yielded == 0, axis=1)
     assert min(np.sum(held == k) for k in (0, 1, 2)) > 3 and np.sum(beyond > 0) > 3
@@ -169,14 +174,17 @@ def test_derivatives_are_central_differences() -> None:
 
 def test_a_search_holds_what_it_can_and_says_what_yields() -> None:
     tip = arm().frame("tip")
-    places = jaxlie.SE3.from_translation(jnp.asarray([[0.6, 0.4, 0], [2.0, 0, 0]]))
+    places = jaxlie.SE3.from_translation(jnp.asarray([[0.6, 0.4, 0], [2.0, 0, 0], [np.nan, 0, 0]]))
     aim = FrameTask(tip, places, 1.0, None, axes="world")
     problem = Problem(arm(), {"rest": PostureTask(np.zeros(3), cost=0.1)}, None, {"tip": Elastic(aim)})
     found = jaxik.search(problem, jax.random.key(0), options=jaxik.SearchOptions(max_starts=4, num_candidates=1))
-    np.testing.assert_array_equal(found.status, Status.CONVERGED)
+    np.testing.assert_array_equal(found.status, [Status.CONVERGED, Status.CONVERGED, Status.NONFINITE])
     yielded = np.asarray(found.yielded["tip"]["position"])
     np.testing.assert_array_equal(yielded[0], 0)
     np.testing.assert_allclose(yielded[1], [0.8, 0, 0], atol=1e-9)  # the stretched arm reaches 1.2 m
+    assert np.isnan(yielded[2, 0])
+    assert "yielded" not in repr(jax.tree.map(lambda x: x[0], found))
+    assert "; yielded tip/position 0.8 m" in repr(jax.tree.map(lambda x: x[1], found))
 
 
 def tip_at(**more: Any) -> FrameTask:
@@ -189,7 +197,7 @@ def tip_at(**more: Any) -> FrameTask:
         ({"rest": PostureTask(np.zeros(3))}, (Elastic(ConfigurationLimit()),), {}, "lm", "a ConfigurationLimit holds"),
         (
             {"rest": PostureTask(np.zeros(3)), "turn": PostureTask(np.zeros(3), priority=1)},
-            (ConfigurationLimit(), Elastic(VelocityLimit(1.0))),
+            (ConfigurationLimit(), Elastic(PositionLimit(arm().frame("tip"), [1.0, 0, 0], 9.0))),
             {},
             "lm",
             "know one priority",
@@ -204,3 +212,14 @@ def test_what_solve_cannot_let_yield_is_told_in_one_line(
     with pytest.raises(JaxikError) as raised:
         jaxik.solve(Problem(arm(), tasks, limits, constraints), options=jaxik.SolveOptions(step_rule=rule))
     assert said in str(raised.value) and "\n" not in str(raised.value), str(raised.value)
+
+
+def test_what_solve_leaves_out_is_not_refused() -> None:
+    """Elastic limits of motion and velocity tasks at a priority of their own, which act in steps alone."""
+    postures = {"rest": PostureTask(np.zeros(3)), "turn": PostureTask(np.zeros(3), priority=1)}
+    speed = (ConfigurationLimit(), Elastic(VelocityLimit(1.0)))
+    check_solvable(Problem(arm(), postures, speed))
+    check_rule("dls", Problem(arm(), {"rest": postures["rest"]}, speed))
+    damped = {"rest": postures["rest"], "slow": DampingTask(priority=1)}
+    with pytest.warns(JaxikWarning, match="solve leaves out slow"):
+        check_solvable(Problem(arm(), damped, None, {"tip": Elastic(tip_at())}))

@@ -248,11 +248,12 @@ def test_the_models_equality_constraints_hold_unless_they_are_declined() -> None
 def test_constraints_and_limits_keep_names_of_their_own() -> None:
     robot = jaxik.load_robot(own_tasks.PLANAR)
     plane = jaxik.PositionLimit(robot.frame("tip"), [1.0, 0, 0], 2.0)
-    tasks = dict.fromkeys(("a", "constraints/a", "0"), TASK)
-    constraints = dict.fromkeys(("a", "constraints/a", "limits/0", "b"), TASK)
+    tasks = dict.fromkeys(("a", "constraints.a", "0"), TASK)
+    constraints = dict.fromkeys(("a", "constraints.a", "limits.0", "b"), TASK)
     held = with_hard_constraints(Problem(robot, tasks, (plane,), constraints), 1e-9)
     assert len(held.tasks) == len(tasks) + len(constraints) + 1
     assert all(held.tasks[name] is task for name, task in tasks.items())
+    assert not any("/" in name for name in held.tasks)  # which separates parts in a file
 
 
 def test_the_tightest_of_several_margins_counts() -> None:

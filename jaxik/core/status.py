@@ -15,7 +15,8 @@ class Status(enum.IntEnum):
     """How a solve, a step or a quadratic program ended. Arrays of statuses are int32.
 
     CONVERGED: of a solve: every tolerance is met; without tolerances, the solution is stationary. Of a step: its
-      quadratic program is solved, however far the tasks are from their targets.
+      quadratic program is solved, however far the tasks are from their targets. What is `Elastic` may yield: see
+      `yielded`.
     STALLED: stationary, tolerances not met: the target is out of reach from here, within the limits. Of a solve with a
       step rule that takes every step: its last 20 have not helped.
     DIVERGED: a quadratic program that is unbounded below. Of a solve with a step rule that takes every step: it ended

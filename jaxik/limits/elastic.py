@@ -57,10 +57,10 @@ class Elastic:
       penalty: above zero (*batch,), per unit of the row: of the objective by m or rad.
       singular_value: of the rows of a task (*batch,), in m or rad per rad, zero or above.
       order: rank, 0 or more, static; None: 0.
-      name: of a limit, in `result.yielded`; None: its class in small letters, as `velocity_limit`; static.
+      name: of a limit, in `result.yielded`, without "/"; None: its class in small letters, as `velocity_limit`; static.
 
     Raises:
-      JaxikError: for what is no task or limit, a `JerkLimit`, and a penalty that is not above zero.
+      JaxikError: for what is no task or limit, a `JerkLimit`, a name with "/", and a penalty that is not above zero.
     """
 
     of: Any = leaf()
@@ -80,8 +80,8 @@ class Elastic:
         order = self.order
         if order is not None and (isinstance(order, bool) or not isinstance(order, int) or order < 0):
             raise JaxikError(f"order is a rank, 0 (yields first) or more, not {order!r}")
-        if self.name is not None and not isinstance(self.name, str):
-            raise JaxikError(f"name is a text, not {self.name!r}")
+        if self.name is not None and (not isinstance(self.name, str) or "/" in self.name):
+            raise JaxikError(f"name is a text without '/', not {self.name!r}")
         if self.name is not None and isinstance(self.of, Task):
             raise JaxikError(f"a constraint has its name in the problem: leave name={self.name!r} out")
         least = validation.number("singular_value", self.singular_value)

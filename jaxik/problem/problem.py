@@ -40,7 +40,7 @@ class Problem:
         names.
       limits: None for the robot's configuration limits, () for none; a tuple of limits replaces the default.
       constraints: None for the model's active equality constraints, {} for none. `Elastic` of a task or a limit yields
-        where it cannot be held, in `step`, and in `track` online.
+        where it cannot be held, in all verbs but `track` of whole paths.
       dof_mask: (*batch, nv) of bool, False where a degree of freedom stays as it is; None: all move. Of the three
         rotations of a ball or free joint all are held, or none: a single one is a rate, which does not add up to an
         angle. A joint that a coupling drives moves if its leader and all that follow it may.
@@ -222,6 +222,12 @@ def elastic_constraints_of(problem: Problem) -> dict[str, Elastic]:
     return {name: task for name, task in named.items() if isinstance(task, Elastic)}
 
 
+def yielding_configurations(problem: Problem) -> list[str]:
+    """Names of what is elastic and says something of configurations: not those of limits on velocities."""
+    limits = elastic_limits_of(problem).items()
+    return [*elastic_constraints_of(problem), *(key for key, limit in limits if limit.of.inequality_tasks())]
+
+
 def targeted(tasks: Mapping[str, Any]) -> dict[str, Any]:
     """Tasks by name, with those taken out of an `Elastic` that are in one."""
     return {name: inside(task) for name, task in tasks.items()}
@@ -233,7 +239,7 @@ def unique_names(kind: str, tasks: Mapping[str, Task], others: Mapping[str, Any]
     for name, task in tasks.items():
         own = name
         while own in others or own in found or (own != name and own in tasks):
-            own = f"{kind}/{own}"
+            own = f"{kind}.{own}"
         found[own] = task
     return found
 
@@ -301,8 +307,7 @@ def _check_elastic(problem: Problem) -> None:
                 f"{name!r}: in solve and search constraints may yield, and limits that are one row each, PositionLimit "
                 f"and DistanceLimit; a {type(each.of).__name__} holds: take it out of Elastic"
             )
-    several = len({task.priority for task in problem.tasks.values()}) > 1
-    if several and (yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]):
+    if len(levels(without_velocity_tasks(problem))) > 1 and (yields := yielding_configurations(problem)):
         raise JaxikError(
             f"{yields[0]!r} is Elastic: solve and search then know one priority: give all tasks the same one, and a "
             "small cost to those that matter less"

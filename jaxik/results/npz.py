@@ -186,12 +186,13 @@ def write_solution(
 ) -> None:
     """Write a solution, and more arrays and targets beside it, with their units, which `load` passes over."""
     targets, more = targets or {}, dict(more or {})
+    for field, tree in (("residuals", solution.residuals), ("yielded", solution.yielded)):
+        if jax.tree.structure(nested(parts(tree))) != jax.tree.structure(tree):
+            raise JaxikError(
+                f"{field} are kept as arrays by task and part, task names without '/': those of "
+                f"{', '.join(map(repr, tree))} are {jax.tree.structure(tree)}"
+            )
     residuals = parts(solution.residuals)
-    if jax.tree.structure(nested(residuals)) != jax.tree.structure(solution.residuals):
-        raise JaxikError(
-            "residuals are kept as arrays by task and part, task names without '/': those of "
-            f"{', '.join(map(repr, solution.residuals))} are {jax.tree.structure(solution.residuals)}"
-        )
     arrays = {name: x for name in _ARRAYS if (x := getattr(solution, name)) is not None}
     arrays |= {f"residuals/{part}": residual for part, residual in residuals.items()}
     arrays |= {f"yielded/{part}": missed for part, missed in parts(solution.yielded).items()}

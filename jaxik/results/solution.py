@@ -38,7 +38,7 @@ class Solution(Outcome):
       chain_status, chain_iterations, chain_label (*batch, n): of each of several `chains`, int32, as these have them;
         None where there is one, the last also where no closure is switched.
       yielded: of what is `Elastic`, by how much each row yields, exactly 0 where it holds: by constraint its residual,
-        in its structure and unit; by limit how far each row is beyond it (*batch, k) [m].
+        in its structure and unit; by limit how far each row is beyond it (*batch, k) [m]. NaN where that is.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
       chain_parts: what hangs together, as `chains` has it; static.
@@ -106,6 +106,7 @@ def _described(solution: Solution) -> str:
             solution.iterations,
             solution.num_starts,
             solution.derivative_status,
+            solution.yielded,
         )
     )
     if not text.known(leaves):
@@ -126,7 +127,7 @@ def _described(solution: Solution) -> str:
     worth = text.differentiated(solution.derivative_status)
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
-        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{worth})"
+        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{_yielded(solution)}{worth})"
     )
 
 
@@ -136,8 +137,20 @@ def _of_one(solution: Solution, status: Status) -> str:
     return (
         f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
         f"q {text.by_joint(solution.topology, np.asarray(solution.q))}; "
-        f"residuals: {residuals or 'none'}{text.differentiated(solution.derivative_status)})"
+        f"residuals: {residuals or 'none'}{_yielded(solution)}{text.differentiated(solution.derivative_status)})"
     )
+
+
+def _yielded(solution: Solution) -> str:
+    """What yields, by its norm; of many elements how often, and the largest."""
+    count, units, said = np.asarray(solution.status).size, dict(solution.residual_units), []
+    for part, norm, _ in text.residual_norms(solution.yielded, solution.residual_units, count):
+        # What is no residual is of a limit on positions or distances.
+        unit, yields = units.get(part, "m").removeprefix("1"), norm[norm != 0]
+        if yields.size:
+            most = f"{part} {text.number(float(np.max(yields)))} {unit}".rstrip()
+            said.append(f"{most} at most, in {yields.size}" if np.ndim(solution.status) else most)
+    return f"; yielded {', '.join(said)}" if said else ""
 
 
 def _norms(solution: Solution) -> list[tuple[str, np.ndarray, str]]:

@@ -223,7 +223,8 @@ def yielded_of(problem: Problem, errors: dict[str, Any]) -> dict[str, Any]:
         task = problem.tasks[name]
         assert isinstance(task, HardConstraint)
         off = jax.tree.map(
-            lambda w, e, task=task: jnp.where((w != 0) & (jnp.abs(e) > task.tolerance), e, 0),
+            # What is not a number does not hold.
+            lambda w, e, task=task: jnp.where((w == 0) | (jnp.abs(e) <= task.tolerance), 0, e),
             row_weights(task, errors[name]),
             errors[name],
         )
@@ -231,7 +232,7 @@ def yielded_of(problem: Problem, errors: dict[str, Any]) -> dict[str, Any]:
             found[name] = off
         else:
             before = found.get(task.limit, jnp.zeros(0, off.dtype))
-            found[task.limit] = jnp.concatenate([before, jnp.reshape(-off, 1)])
+            found[task.limit] = jnp.concatenate([before, jnp.reshape(0 - off, 1)])
     return found
 
 

@@ -16,11 +16,10 @@ from jaxik.problem.arguments import cast_problem, check_problem, configuration
 from jaxik.problem.problem import (
     Problem,
     check_solvable,
-    elastic_constraints_of,
-    elastic_limits_of,
     levels,
     limits_of,
     without_velocity_tasks,
+    yielding_configurations,
 )
 from jaxik.results.solution import Solution
 from jaxik.results.trace import empty_record
@@ -44,7 +43,9 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     to stationarity, in what the levels above leave free, whose residuals it does not change. Constraints, and limits
     that keep a distance, come before all tasks, and hold to 1e-9 [m or rad] (float64; 1e-5 in float32): tasks and
     constraints are approached together, then the constraints are met, and the tasks solved in what they leave free.
-    What is `Elastic` is held like these where that costs the tasks no more than its penalty, and else yields.
+    What is `Elastic` is held like these where that costs the tasks no more than its penalty, and else yields: CONVERGED
+    then says nothing of it, but that the tasks meet their tolerances, or without tolerances that the sum of their cost
+    and of penalty times what yields is stationary; `solution.yielded` has by how much.
     Gains, LM damping of tasks, velocity tasks and velocity limits belong to differential IK, and are ignored here.
 
     Args:
@@ -120,7 +121,7 @@ def check_rule(step_rule: Any, problem: Problem) -> None:
     name = f"step_rule={step_rule!r}" if isinstance(step_rule, str) else "a step_rule of optax"
     if len({task.priority for task in problem.tasks.values()}) > 1:
         raise JaxikError(f"{name} knows one priority: give all tasks the same one, or take step_rule='lm'")
-    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
+    if yields := yielding_configurations(problem):
         raise JaxikError(f"{name} holds all alike, {yields[0]!r} is Elastic: take step_rule='lm'")
     for limit in limits_of(problem):
         if limit.inequality_tasks() or limit.clearance_task(0) is not None:

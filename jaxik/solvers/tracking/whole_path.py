@@ -39,7 +39,7 @@ def check_held(problem: Problem) -> None:
     """
     if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
         raise JaxikError(
-            f'mode="whole" holds every constraint and limit, Elastic acts in step and in mode="online" alone: '
+            f'mode="whole" holds every constraint and limit, Elastic acts in step, solve, search and mode="online": '
             f"{yields[0]!r} is to be a task with a cost where it may yield, or to stand without Elastic"
         )
     for limit in limits_of(problem):
