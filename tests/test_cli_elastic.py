@@ -87,7 +87,13 @@ def test_track_follows_constraints_that_yield_and_lets_limits_of_motion_yield(fo
         ({"elastic": 0}, {}, "constraints.hand.elastic: penalty is above zero"),
         ({"elastic": {"weight": 1}}, {}, "constraints.hand.elastic: unknown key 'weight'"),
         ({"elastic": {"order": -1}}, {}, "constraints.hand.elastic.order: is a whole number from 0 on"),
-        ({}, {"elastic": {"velocity": 1}}, "limits.elastic"),
+        ({"elastic": False}, {}, "constraints.hand.elastic: is true, a penalty or {penalty, order"),
+        (
+            {},
+            {"elastic": {"velocity": 1}},
+            "limits.elastic.velocity: lets a limit yield that is not there",
+        ),
+        ({}, {"elastic": {"speed": 1}}, "limits.elastic: unknown key 'speed'"),
         ({}, {"jerk": 10.0, "elastic": {"jerk": 1}}, "limits.elastic.jerk: a JerkLimit does not yield"),
     ],
 )

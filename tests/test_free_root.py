@@ -130,6 +130,21 @@ def test_roots_are_found_and_nothing_is_trimmed_to_nothing() -> None:
         alone.trimmed(alone.frame("base", "body"))
 
 
+def test_a_follower_whose_limits_bound_its_leader_stays() -> None:
+    """Of joints that turn twice as far as the knee one has limits."""
+    joints = (("knee", 1.0), ("bound", 1.0), ("free", 0.0))
+    bodies = "".join(
+        f'<body name="{name}"><joint name="{name}" range="{-57.3 * most} {57.3 * most}"/><geom size=".1"/></body>'
+        for name, most in joints
+    )
+    couplings = "".join(f'<joint joint1="{name}" joint2="knee" polycoef="0 2 0 0 0"/>' for name in ("bound", "free"))
+    whole = jaxik.load_robot(f"<mujoco><worldbody>{bodies}</worldbody><equality>{couplings}</equality></mujoco>")
+    robot = whole.trimmed(whole.frame("knee", "body"))
+    assert robot.joint_names == ("knee", "bound")
+    q = np.asarray(robot.sample(jax.random.key(0), (64,)))
+    assert 0.4 < np.abs(q[:, 0]).max() < 0.501
+
+
 def test_joint_values_go_to_the_data_of_a_scene_and_back_by_name() -> None:
     scene = mujoco.MjSpec.from_file(str(find_by_name("panda")))
     scene.worldbody.add_body(name="cup", pos=(0.5, 0, 0)).add_freejoint(name="cup")

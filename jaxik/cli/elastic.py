@@ -25,6 +25,8 @@ def elastic(section: Section, key: str, of: Any, name: str | None = None) -> Ela
         inner.allow("penalty", "order", "singular_value")
         given = {k: inner.number(k) for k in ("penalty", "singular_value") if k in inner}
         given |= {"order": inner.integer("order")} if "order" in inner else {}
+    elif value is False:
+        section.at(key).fail("is true, a penalty or {penalty, order, singular_value}; leave it out to hold")
     elif value is not True:
         given = {"penalty": section.number(key)}
     with section.at(key).blamed():

@@ -53,7 +53,10 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
 def _of_motion(section: Section, source: Source) -> list[Limit | Elastic]:
     """Limits of speeds and their changes, where the key `elastic` does not let them yield."""
     yielding = section.section(KEY) if KEY in section else Section({}, section.at(KEY))
-    yielding.allow(*(key for key in MOTION if key in section))
+    yielding.allow(*MOTION)
+    for key in yielding.values:
+        if key not in section:
+            yielding.at(key).fail(f"lets a limit yield that is not there: give {key} among the limits as well")
     found: list[Limit | Elastic] = []
     for key in section.values:
         if key in MOTION:

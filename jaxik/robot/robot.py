@@ -173,7 +173,8 @@ class Robot(RobotModel):
     def trimmed(self, *frames: Frame | str) -> Robot:
         """The robot without its dangling branches: joints that move none of these frames, no closure, and all on them.
 
-        Couplings keep the joints that drive what stays; masses of what goes are gone with it.
+        Couplings keep the joints that drive what stays, and followers with limits, which bound the joints that lead
+        them; masses of what goes are gone with it.
 
         Raises:
           UnknownNameError: if there is no such frame.

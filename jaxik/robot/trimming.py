@@ -1,11 +1,12 @@
 """A robot without its dangling branches: what moves no frame of interest and closes no loop."""
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from jaxik.core.errors import JaxikError
 from jaxik.kinematics.equality import Equality
@@ -47,7 +48,7 @@ def _root(topology: Topology, body: int) -> int:
 def trimmed(robot: Model, frames: Sequence[Frame]) -> Model:
     """See `Robot.trimmed`."""
     topology = robot.topology
-    kept = _kept(topology, frames)
+    kept = _kept(topology, frames, _bounded(robot))
     if not kept.joints:
         raise JaxikError(f"nothing of {topology.name} would move: name frames that its joints move")
     joints = [topology.joints[j] for j in kept.joints]
@@ -97,13 +98,22 @@ def trimmed(robot: Model, frames: Sequence[Frame]) -> Model:
     )
 
 
-def _kept(topology: Topology, frames: Sequence[Frame]) -> _Kept:
+def _bounded(robot: RobotModel) -> set[int]:
+    """Joints that have a limit in any element, as far as that is known."""
+    limits = robot.limit_lower, robot.limit_upper
+    if any(isinstance(x, Tracer) for x in limits):
+        return set(range(len(robot.topology.joints)))
+    finite = np.isfinite(limits[0]) | np.isfinite(limits[1])
+    return set(np.flatnonzero(finite.reshape(-1, finite.shape[-1]).any(axis=0)).tolist())
+
+
+def _kept(topology: Topology, frames: Sequence[Frame], bounded: Collection[int]) -> _Kept:
     interest = [topology.frame_body(frame) for frame in frames]
     mocap = set(topology.mocap_bodies)
     for closure in topology.closures:
         if topology.can_evaluate(closure) and not mocap & set(closure.bodies):
             interest += closure.bodies
-    joints = _with_leaders(topology, {last_joint(topology, body) for body in interest})
+    joints = _with_coupled(topology, {last_joint(topology, body) for body in interest}, bounded)
     bodies = [b for b in range(len(topology.body_names)) if last_joint(topology, b) in joints | {WORLD}]
     inside = set(bodies)
     sites, geoms = ([i for i, (_, body) in enumerate(x) if body in inside] for x in (topology.sites, topology.geoms))
@@ -121,14 +131,15 @@ def _kept(topology: Topology, frames: Sequence[Frame]) -> _Kept:
     return _Kept(bodies, sorted(joints), sites, geoms, tendons, equalities)
 
 
-def _with_leaders(topology: Topology, joints: Iterable[int]) -> set[int]:
-    """Joints with those that carry them, and those that drive them by a coupling."""
+def _with_coupled(topology: Topology, joints: Iterable[int], bounded: Collection[int]) -> set[int]:
+    """Joints with those that carry them, those that drive them, and those that bound them, by a coupling."""
     found, waiting = set[int](), set(joints) - {WORLD}
     while waiting:
         joint = waiting.pop()
         found.add(joint)
         leaders = {c.leader for c in topology.couplings if c.follower == joint and c.leader is not None}
-        waiting |= ({joint_parent(topology, joint)} | leaders) - found - {WORLD}
+        followers = {c.follower for c in topology.couplings if c.leader == joint and c.follower in bounded}
+        waiting |= ({joint_parent(topology, joint)} | leaders | followers) - found - {WORLD}
     return found
 
 
