@@ -12,11 +12,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxik.kinematics.forward import Kinematics
-from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box
-from jaxik.solvers.nonlinear.chains import Group, Item, items_of, joined, part_met
+from jaxik.solvers.nonlinear.chain_blocks import (
+    Split,
+    blocks,
+    box_of,
+    by_columns,
+    matrices,
+    merged_configuration,
+    merged_errors,
+    rows_of,
+    spread,
+    together,
+)
+from jaxik.solvers.nonlinear.chains import Item, part_met
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
     Rows,
@@ -24,37 +34,16 @@ from jaxik.solvers.nonlinear.formulation import (
     evaluate,
     hard_constraints,
     retract,
-    row_spans,
     rows,
     rows_that_count,
 )
-from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import Rule, State, Step, Trial, unfinished
 from jaxik.solvers.nonlinear.scaling import limits_at, step_scale
 from jaxik.solvers.options import SolveOptions
 
 
-class Split(NamedTuple):
-    """What belongs to each of k chains.
-
-    Attributes:
-      groups: degrees of freedom.
-      items: tasks and constraints.
-      columns (k, c): coordinates of the box; PAD behind the last.
-    """
-
-    groups: tuple[Group, ...]
-    items: tuple[tuple[Item, ...], ...]
-    columns: tuple[tuple[int, ...], ...]
-
-    @property
-    def size(self) -> int:
-        """k."""
-        return len(self.groups)
-
-
 class Outcome(NamedTuple):
-    """How each chain (k,) stands between and after the phases, as `phases.Result` has it of the whole."""
+    """How each chain (k,) stands between and after the phases, as `element.Result` has it of the whole."""
 
     cost: jax.Array
     size: jax.Array
@@ -63,31 +52,6 @@ class Outcome(NamedTuple):
     stationary: jax.Array
     solved: jax.Array
     iterations: jax.Array
-
-
-def split_of(prepared: Formulation) -> Split | None:
-    """The chains of a problem; None where there is one, or where limits on distances may join them.
-
-    Nor where no joint moves a task: its cost is of no chain.
-    """
-    items = items_of(prepared)
-    if prepared.slack or clearances(prepared.problem) or not all(item.dofs for item in items):
-        return None
-    groups = joined(prepared, items)
-    # Joints that a posture alone asks for.
-    if rest := frozenset(dof for item in items for dof in item.dofs).difference(*groups):
-        groups.append(rest)
-    if len(groups) < 2:
-        return None
-    own = [[i for i, dof in enumerate(prepared.moving.own) if dof in group] for group in groups]
-    return Split(
-        tuple(groups), tuple(tuple(item for item in items if item.dofs & group) for group in groups), _filled(own)
-    )
-
-
-def _filled(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
-    most = max(map(len, lists))
-    return tuple(tuple(places + [PAD] * (most - len(places))) for places in lists)
 
 
 def nothing(split: Split, dtype: Any) -> Outcome:
@@ -113,11 +77,11 @@ def start(
     no = jnp.zeros(split.size, bool)
     infinite = jnp.full(split.size, jnp.inf, q.dtype)
     return State(
-        q=_spread(split, q),
+        q=spread(split, q),
         model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found.model),
         cost=infinite,
-        errors=_spread(split, errors),
-        damping=_spread(split, damping),
+        errors=spread(split, errors),
+        damping=spread(split, damping),
         size=infinite,
         met=no,
         crawling=no,
@@ -125,7 +89,7 @@ def start(
         ended=frozen,
         iterations=outcome.iterations,
         before=outcome.iterations,
-        spent=_spread(split, spent),
+        spent=spread(split, spent),
     )
 
 
@@ -143,15 +107,15 @@ def step(
     `meeting` (k,), and `options.max_steps`, which may be one number, or (k,), are of each chain.
     """
     q = state.q[0]
-    limits, scale = limits_at(prepared, q), _columns(split, step_scale(prepared))
-    box = _box(split, limits)
+    limits, scale = limits_at(prepared, q), by_columns(split, step_scale(prepared))
+    box = box_of(split, limits)
     proposed = jax.vmap(lambda state, scale, box: rule.propose(prepared, state, scale, box, options))(state, scale, box)
     over = state.ended | state.crawling
     still = over | jnp.isinf(state.cost)
-    displacement = _together(split, prepared, jnp.where(still[:, None], 0, proposed.displacement))
+    displacement = together(split, prepared, jnp.where(still[:, None], 0, proposed.displacement))
     there = retract(prepared, q, limits, displacement)
     trial, reported = _evaluated(prepared, split, there, level, rule, meeting)
-    trial = trial._replace(errors=_spread(split, reported))
+    trial = trial._replace(errors=spread(split, reported))
 
     def conclude(state: State, scale: jax.Array, box: Box, proposed: Step, trial: Trial, most: jax.Array) -> State:
         own = dataclasses.replace(options, max_steps=most)
@@ -161,8 +125,8 @@ def step(
     moved = jax.vmap(conclude)(state, scale, box, proposed, trial, most)
     moved = jax.tree.map(lambda new, old: jnp.where(over.reshape(-1, *(1,) * (new.ndim - 1)), old, new), moved, state)
     return moved._replace(
-        q=_spread(split, _merged_configuration(prepared, split, moved.q)),
-        errors=_spread(split, _merged_errors(split, moved.errors)),
+        q=spread(split, merged_configuration(prepared, split, moved.q)),
+        errors=spread(split, merged_errors(split, moved.errors)),
     )
 
 
@@ -223,25 +187,25 @@ def _evaluated(
     """A configuration (nq,) by chains, and what tasks report there."""
     kin = evaluate(prepared, q)
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
-    places = _rows_of(prepared, split, kin, level)
-    residual = _blocks(found.residual, places)
+    places = rows_of(prepared, split, kin, level)
+    residual = blocks(found.residual, places)
     model, columns = rule.expand(prepared, kin, found, level), split.columns
     if isinstance(model, Rows):
-        model = Rows(residual, _matrices(_blocks(model.jacobian, places), columns))
+        model = Rows(residual, matrices(blocks(model.jacobian, places), columns))
     else:
-        model = type(model)(_columns(split, model.gradient), _matrices(_blocks(model.hessian, columns), columns))
+        model = type(model)(by_columns(split, model.gradient), matrices(blocks(model.hessian, columns), columns))
     met = jnp.stack([_met(prepared, items, reported, level) for items in split.items])
     if meeting is not None:
         held = hard_constraints(prepared.problem)
-        counts = _blocks(rows_that_count(prepared, kin, level, held, jnp.ones((), bool)), places)
+        counts = blocks(rows_that_count(prepared, kin, level, held, jnp.ones((), bool)), places)
         counts = jnp.where(meeting[:, None], counts, 1)
         residual = residual * counts
         model = Rows(residual, model.jacobian * counts[..., None])
         alone = jnp.stack([_met(prepared, items, reported, held) for items in split.items])
         met = jnp.where(meeting, alone, met)
     cost = 0.5 * jnp.sum(residual * residual, axis=1)
-    box = _box(split, limits_at(prepared, q))
-    return Trial(_spread(split, q), model, cost, (), met, box), reported
+    box = box_of(split, limits_at(prepared, q))
+    return Trial(spread(split, q), model, cost, (), met, box), reported
 
 
 def _met(prepared: Formulation, items: tuple[Item, ...], reported: dict[str, Any], level: Level) -> jax.Array:
@@ -252,73 +216,3 @@ def _met(prepared: Formulation, items: tuple[Item, ...], reported: dict[str, Any
         fulfilled = fulfilled & (task.tolerances() is not None)
         fulfilled = fulfilled & part_met(task, item.part, reported[item.part.task])
     return fulfilled
-
-
-def _rows_of(prepared: Formulation, split: Split, kin: Kinematics, level: Level) -> tuple[tuple[int, ...], ...]:
-    """Of each chain its rows (k, r) among those of a level; PAD behind the last."""
-    spans = row_spans(prepared, kin, level)
-    parts = [[item.part for item in items if item.part.task in level] for items in split.items]
-    return _filled([[i for p in own for i in spans[p.task][slice(*(p.rows or (None,)))]] for own in parts])
-
-
-def _columns(split: Split, x: jax.Array) -> jax.Array:
-    """Entries (n,) of the box's coordinates by chains (k, c)."""
-    return _blocks(x, split.columns)
-
-
-def _blocks(x: jax.Array, places: tuple[tuple[int, ...], ...]) -> jax.Array:
-    """Rows of `x` (m, ...) by chains (k, r, ...), zeros for PAD."""
-    taken = static_gather(x, [i for own in places for i in own])
-    return taken.reshape(len(places), -1, *x.shape[1:])
-
-
-def _matrices(x: jax.Array, columns: tuple[tuple[int, ...], ...]) -> jax.Array:
-    """Of rows (k, r, n) of each chain, its own columns (k, r, c)."""
-    return jnp.stack([static_gather(x[i], own, axis=-1) for i, own in enumerate(columns)])
-
-
-def _box(split: Split, limits: Box) -> Box:
-    """Bounds by chains; its axes and slopes are of the whole."""
-    none = jnp.zeros((split.size, 0), limits.lower.dtype)
-    return Box(_columns(split, limits.lower), _columns(split, limits.upper), (), none, None)
-
-
-def _together(split: Split, prepared: Formulation, x: jax.Array) -> jax.Array:
-    """Entries by chains (k, c) as one vector (n,), zeros where no chain has one."""
-    place = {i: at for at, i in enumerate(i for own in split.columns for i in own) if i != PAD}
-    return static_gather(x.reshape(-1), [place.get(i, PAD) for i in range(len(prepared.moving.own))])
-
-
-def _spread(split: Split, tree: Any) -> Any:
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (split.size, *jnp.shape(x))), tree)
-
-
-def _merged_configuration(prepared: Formulation, split: Split, q: jax.Array) -> jax.Array:
-    """Of the configurations (k, nq) of chains, each joint's of its own chain."""
-    own = np.zeros(q.shape, bool)
-    for joint in prepared.robot.topology.joints:
-        chain = next((i for i, group in enumerate(split.groups) if joint.v_index in group), 0)
-        own[chain, list(joint.q_indices)] = True
-    return jnp.sum(jnp.where(own, q, 0), axis=0)
-
-
-def _merged_errors(split: Split, reported: dict[str, Any]) -> dict[str, Any]:
-    """Of what tasks report by chains (k, ...), each row by its own chain."""
-    chains: dict[str, list[tuple[int, Item]]] = {}
-    for chain, items in enumerate(split.items):
-        for item in items:
-            chains.setdefault(item.part.task, []).append((chain, item))
-    merged = {}
-    for name, error in reported.items():
-        owners = chains.get(name, [])
-        if not owners or owners[0][1].part.rows is None:
-            chain = owners[0][0] if owners else 0
-            merged[name] = jax.tree.map(lambda x, chain=chain: x[chain], error)
-            continue
-        own = np.zeros(error.shape, bool)
-        own[0] = True
-        for chain, item in owners:
-            own[:, slice(*item.part.rows)] = False  # type: ignore[misc]
-            own[chain, slice(*item.part.rows)] = True  # type: ignore[misc]
-        merged[name] = jnp.sum(jnp.where(own, error, 0), axis=0)
-    return merged

@@ -14,10 +14,10 @@ from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.chains import Ends, Slots, chain_status, slots_of
+from jaxik.solvers.nonlinear.element import Context, Result, split_of
 from jaxik.solvers.nonlinear.exact_penalty import price, yielded_of
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
 from jaxik.solvers.nonlinear.hard_constraint import clearances, yielding
-from jaxik.solvers.nonlinear.phases import Context, Result, split_of
 from jaxik.solvers.options import step_tolerance
 
 # How far constraints may be off [m or rad], in float32 and float64.

@@ -24,10 +24,11 @@ from jaxik.problem.problem import (
 from jaxik.results.solution import Solution
 from jaxik.results.trace import empty_record
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
+from jaxik.solvers.nonlinear.element import formulate, start
 from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
 from jaxik.solvers.nonlinear.formulation import hard_constraints
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints, yielding
-from jaxik.solvers.nonlinear.phases import formulate, phases, start
+from jaxik.solvers.nonlinear.phases import phases
 from jaxik.solvers.nonlinear.step_rules.phase import every_step
 from jaxik.solvers.options import SolveOptions, with_rule_defaults
 

@@ -11,9 +11,9 @@ import jax.numpy as jnp
 
 from jaxik.batching.method import Phase
 from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear.element import Context, Result, SearchCounters, of_state
 from jaxik.solvers.nonlinear.formulation import Formulation
 from jaxik.solvers.nonlinear.levenberg_marquardt import ROUGH, State
-from jaxik.solvers.nonlinear.phases import Context, Result, SearchCounters, of_state
 from jaxik.solvers.search import multistart
 
 Names = functools.partial[Level]

@@ -7,10 +7,11 @@ import jax
 
 from jaxik.batching.method import Method, equally_wide
 from jaxik.problem.problem import Problem
+from jaxik.solvers.nonlinear.element import Context, Result, formulate, start
 from jaxik.solvers.nonlinear.finalize import Found, finalize
 from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.nonlinear.hard_constraint import clearances, without_clearance
-from jaxik.solvers.nonlinear.phases import Context, Result, aimed, formulate, phases, start
+from jaxik.solvers.nonlinear.phases import aimed, phases
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search.attempts import first_phases
 from jaxik.solvers.search.preference import merit, unwrap_to_reference

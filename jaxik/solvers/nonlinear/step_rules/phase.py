@@ -8,7 +8,8 @@ import jax.numpy as jnp
 
 from jaxik.batching.method import Phase
 from jaxik.solvers.nonlinear import levenberg_marquardt
-from jaxik.solvers.nonlinear.phases import Context, Result, of_state, only, record_row
+from jaxik.solvers.nonlinear.element import Context, Result, of_state
+from jaxik.solvers.nonlinear.phases import only, record_row
 from jaxik.solvers.nonlinear.step_rules.by_name import rule_of
 from jaxik.solvers.nonlinear.step_rules.effectors import every_row
 
