@@ -315,7 +315,7 @@ def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
         ({"targets": {}}, "num_steps"),
         ({"problem": "posture"}, "no task of the highest priority has one"),
         ({"problem": lambda: with_limit(half_space())}, "does not hold PositionLimit, only ConfigurationLimit, Vel"),
-        ({"problem": lambda: with_limit(Elastic(VelocityLimit(1.0)))}, "in mode=\"online\" alone: 'velocity_limit'"),
+        ({"problem": lambda: with_limit(Elastic(VelocityLimit(1.0)))}, "'velocity_limit' is to be a task with a cost"),
     ],
 )
 def test_mistakes_are_named(arguments: dict, message: str) -> None:
