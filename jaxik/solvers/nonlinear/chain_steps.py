@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear import levenberg_marquardt
 from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.chain_blocks import (
     Split,
@@ -74,22 +75,13 @@ def start(
 ) -> State:
     """As `levenberg_marquardt.start`, with an axis of chains in front; those that are frozen (k,) stay as they are."""
     found = jax.eval_shape(lambda: _evaluated(prepared, split, q, level, rule)[0])
-    no = jnp.zeros(split.size, bool)
-    infinite = jnp.full(split.size, jnp.inf, q.dtype)
-    return State(
-        q=spread(split, q),
+    first = outcome.iterations
+    whole = levenberg_marquardt.start(prepared, q, errors, first[0], damping, level, spent, rule)
+    return spread(split, whole)._replace(
         model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found.model),
-        cost=infinite,
-        errors=spread(split, errors),
-        damping=spread(split, damping),
-        size=infinite,
-        met=no,
-        crawling=no,
-        stationary=no,
         ended=frozen,
-        iterations=outcome.iterations,
-        before=outcome.iterations,
-        spent=spread(split, spent),
+        iterations=first,
+        before=first,
     )
 
 

@@ -27,6 +27,7 @@ from jaxik.solvers.nonlinear.formulation import (
     evaluate,
     met,
     retract,
+    row_spans,
     rows,
     without_slack,
 )
@@ -197,15 +198,13 @@ def row_penalties(prepared: Formulation, kin: Kinematics) -> jax.Array:
 
 def pull_of(prepared: Formulation, kin: Kinematics, violation: jax.Array) -> jax.Array:
     """The constant force (p,) of each weighted row of the constraints that yields, as `yielded_of` has it."""
-    own, tasks, found, start = without_slack(prepared, kin), prepared.problem.tasks, [], 0
-    for name in prepared.levels[0]:
+    tasks, found = prepared.problem.tasks, []
+    for name, span in row_spans(prepared, kin, prepared.levels[0]).items():
         task = tasks[name]
-        residual = jax.eval_shape(lambda task=task: task.residual(prepared.problem.robot, own))
-        size = sum(x.size for x in jax.tree.leaves(residual))
-        off = violation[start : start + size]
+        assert isinstance(task, HardConstraint)
+        off = violation[span.start : span.stop]
         limit = jnp.inf if task.penalty is None else WEIGHT * task.tolerance
         found.append(jnp.where(jnp.abs(off) > limit, jnp.sign(off), 0))
-        start += size
     return jnp.concatenate(found) * jnp.where(jnp.isinf(p := row_penalties(prepared, kin)), 0, p)
 
 

@@ -182,20 +182,18 @@ def step(
 
 def restarted(state: State, again: jax.Array, damping: Any) -> State:
     """The state, as before the first step where it is to start again (), on other rows, from where it is."""
-    no = jnp.zeros_like(state.met)
-    infinite = jnp.full_like(state.cost, jnp.inf)
-    fresh = state._replace(
-        cost=infinite,
-        damping=jnp.broadcast_to(damping, infinite.shape).astype(infinite.dtype),
-        size=infinite,
-        met=no,
-        crawling=no,
-        stationary=no,
-        ended=no,
-        before=state.iterations,
-    )
-    changed = ("cost", "damping", "size", "met", "crawling", "stationary", "ended", "before")
-    return state._replace(**{x: jnp.where(again, getattr(fresh, x), getattr(state, x)) for x in changed})
+    no, infinite = jnp.zeros_like(state.met), jnp.full_like(state.cost, jnp.inf)
+    fresh = {
+        "cost": infinite,
+        "damping": jnp.broadcast_to(damping, infinite.shape).astype(infinite.dtype),
+        "size": infinite,
+        "met": no,
+        "crawling": no,
+        "stationary": no,
+        "ended": no,
+        "before": state.iterations,
+    }
+    return state._replace(**{name: jnp.where(again, x, getattr(state, name)) for name, x in fresh.items()})
 
 
 def advance(
