@@ -1,4 +1,4 @@
-"""Other libraries read datasets by the snippets of the README, none of more than ten lines."""
+"""Other libraries read datasets by the snippets of docs/datasets.md, none of more than ten lines."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import jaxik
 from jaxik.cli import main
 from jaxik.datasets.dataset import GROUP, _groups
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+PAGE = (Path(__file__).parents[1] / "docs" / "datasets.md").read_text()
 ROWS = 4  # of a block, so that there are several groups of 16 blocks
 
 
@@ -25,7 +25,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> jaxik.Dataset:
 
 def snippet(begins: str, rows: jaxik.Dataset) -> str:
     """The one snippet that begins so, on this dataset and in smaller blocks."""
-    [found] = [code.split("```")[0] for code in README.split("```py\n") if code.startswith(begins)]
+    [found] = [code.split("```")[0] for code in PAGE.split("```py\n") if code.startswith(begins)]
     assert len([line for line in found.splitlines() if line]) <= 10
     return found.replace("4096", str(ROWS)).replace('"pairs.', f'"{rows.path.parent}/pairs.')
 

@@ -1,4 +1,4 @@
-"""The README does what it says: its Python runs and has the shapes it states, its commands work, and CI runs them."""
+"""README and pages do what they say: Python runs and has the shapes it states, commands work, links lead somewhere."""
 
 import os
 import re
@@ -18,10 +18,14 @@ from jaxik.pictures import canvas
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
-if canvas.backend() is None:  # as tests/test_pictures.py says
-    README = re.sub(r"^## Pictures$.*?(?=^## )", "", README, flags=re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # An expression on a line of its own with its shape behind it: `solution.q  # (4096, 7), inside the limits`.
 STATED_SHAPE = re.compile(r"^(?!\w+ = )(\S[^#\n]*?) +# (\((?:\d+, ?)*\d*\))(.*)$", re.MULTILINE)
+
+
+def headings(text: str) -> list[str]:
+    """As GitHub names them in links."""
+    return [re.sub(r"[^\w -]", "", x).lower().replace(" ", "-") for x in re.findall(r"^#+ (.*)$", text, re.MULTILINE)]
 
 
 class Block(NamedTuple):
@@ -61,12 +65,33 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
 
 
-def test_python_of_the_readme_runs_and_has_the_shapes_it_states(tmp_path: Path) -> None:
-    program = script(README)
-    assert program.count("assert ") >= 15
-    (tmp_path / "README.py").write_text(program)
-    done = run(["README.py"], tmp_path)
-    assert done.returncode == 0, done.stderr
+WITH_PYTHON = [page for page in PAGES if script(page.read_text())]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_of_a_page_runs_and_has_the_shapes_it_states(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if page.stem == "pictures" and canvas.backend() is None:
+        pytest.skip("no OpenGL, as tests/test_pictures.py says")
+    program = script(page.read_text())
+    assert "assert " in program
+    monkeypatch.chdir(tmp_path)
+    with jax.enable_x64(False):
+        exec(compile(program, str(page), "exec"), {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        if not link.startswith("http"):
+            path, _, heading = link.partition("#")
+            file = page.parent / path if path else page
+            assert file.exists(), link
+            headings = re.findall(r"^#+ (.*)$", file.read_text(), re.MULTILINE) if heading else []
+            assert not heading or heading in [re.sub(r"[^\w -]", "", x).lower().replace(" ", "-") for x in headings], (
+                link
+            )
 
 
 def test_wrong_shape_in_a_readme_is_found_at_its_line(tmp_path: Path) -> None:
@@ -84,17 +109,17 @@ def test_first_commands_of_the_readme_are_those_that_ci_runs() -> None:
     assert steps[:2] == first
 
 
-COMMANDS = [line for block in commands(README)[1:] for line in block]
+LINES = [line for page in PAGES for block in commands(page.read_text()) for line in block]
+COMMANDS = [line for line in LINES if line.startswith("jaxik ")]
 # Each of these compiles for 15 s what tests of that command compile for a smaller robot.
 DEAR = [line for line in COMMANDS if "panda_trajectories" in line or "render configs/" in line]
 
 
 @pytest.mark.parametrize("command", mostly_exhaustive(COMMANDS, [line for line in COMMANDS if line not in DEAR]))
-def test_command_of_the_readme_works(
+def test_command_of_a_page_works(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program, *arguments = shlex.split(command)
-    assert program == "jaxik"
+    _, *arguments = shlex.split(command)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(tmp_path)
     code = main(arguments)
