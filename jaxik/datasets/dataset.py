@@ -12,6 +12,7 @@ from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.status import Status
 from jaxik.datasets.arrays import read_rows
 from jaxik.datasets.grid import Grid
+from jaxik.datasets.shard_files import has_plain_shards, rows_of_files
 from jaxik.datasets.store import Store
 
 # Blocks that are read at once: one by one, 4,096 rows each, Zarr reads 228,000 rows a second.
@@ -37,7 +38,7 @@ class Dataset:
     """A dataset on disk.
 
     `dataset["q"]` is a Zarr array, which reads what is sliced from it; `dataset[0:1000]` reads all arrays of rows.
-    Slices of rows, and blocks, are read by tensorstore where it is installed.
+    Slices of rows, and blocks, are read straight from the files of shards.
 
     Attributes:
       path: its folder.
@@ -70,7 +71,8 @@ class Dataset:
         return {name: np.asarray(self._store.group[name][key]) for name in self.names}
 
     def _rows(self, name: str, first: int, last: int) -> np.ndarray:
-        return read_rows(self[name], self.path / name, first, last)
+        array, folder = self[name], self.path / name
+        return (rows_of_files if has_plain_shards(array) else read_rows)(array, folder, first, last)
 
     @property
     def chunk(self) -> int:
