@@ -11,6 +11,7 @@ import jaxik
 from jaxik.cli.plans import read_plan
 from jaxik.cli.yaml_file import read_yaml
 from jaxik.datasets.rows import RowSolver
+from jaxik.datasets.store import Store, open_or_create
 
 COUNT = 64
 KINDS: dict[str, dict[str, Any]] = {
@@ -35,9 +36,12 @@ def problem() -> jaxik.Problem:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Problem, kind: str) -> None:
-    plan = jaxik.Plan(problem, randomize=DRAWN, **KINDS[kind])
-    rows = RowSolver(plan, COUNT).rows(0, COUNT)
+def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Problem, kind: str, tmp_path: Path) -> None:
+    plan = jaxik.Plan(problem, randomize=DRAWN, model="double_pendulum", **KINDS[kind])
+    solver = RowSolver(plan, COUNT)
+    rows = solver.rows(0, plan.rows)
+    judged_by_mujoco(open_or_create(tmp_path / "rows.zarr", plan, solver.columns(), {}, False), rows)
+    rows = {name: values[:COUNT] for name, values in rows.items()}
     q, target = rows["q"], rows["targets/tip/position"]
 
     def problem_of(row: Any) -> jaxik.Problem:
@@ -56,6 +60,22 @@ def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Probl
     assert (q >= lower).all() and (q <= upper).all()
     solved = rows["success"] if kind == "trajectories" else rows["status"] == jaxik.Status.CONVERGED
     assert kind == "grid" or solved.mean() > 0.3
+
+
+def judged_by_mujoco(store: Store, rows: dict[str, np.ndarray]) -> None:
+    """C MuJoCo finds nothing wrong with the robots that were drawn, and finds the rows where one number is another."""
+    store.write(0, rows, {})
+    report = jaxik.open_dataset(store.path).verify(rows=None)
+    assert report.ok and "each row was judged with the robot that was drawn for it" in report.note
+    assert report.judged == rows["q"].size // 2 and max(report.errors["tip/position"]) < 1.1e-2
+    solved = np.flatnonzero(rows["success"] if "success" in rows else rows["status"] == jaxik.Status.CONVERGED)
+    for name, value in (("link_scale", 2.0), ("tool_shift", 0.3), ("base_pose", 0.5), ("joint_limits", 7.0)):
+        damaged = {key: x.copy() for key, x in rows.items()}
+        damaged[name][solved[3]] = value
+        store.write(0, damaged, {})
+        report = jaxik.open_dataset(store.path).verify(rows=None)
+        found = report.outside if name == "joint_limits" else report.wrong
+        assert found == (rows["q"].shape[1] if "success" in rows else 1), name
 
 
 def test_draws_fill_their_ranges_and_are_independent(problem: jaxik.Problem) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
+from jaxik.datasets.randomize import MEANINGS
 from jaxik.datasets.store import digests
 from jaxik.robot.loading.reference import Judge, pose_error
 
@@ -90,8 +91,8 @@ def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]
     plan = dataset.plan
     if not plan["model"]:
         return {"note": "residuals were not judged: the plan names no model"}
-    if plan["randomize"]:
-        return {"note": "residuals were not judged: robots or obstacles are random"}
+    if isinstance(plan["randomize"], str):
+        return {"note": f"residuals were not judged: {plan['randomize']} draws what it likes"}
     tasks, motion = plan["problem"]["tasks"], plan.get("trajectories")
     names = [name for name in plan["sampled"] if tasks[name]["type"] == "FrameTask"]
     judge = Judge(plan["model"])
@@ -106,10 +107,11 @@ def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]
             rows = steps_of(rows)
         q = rows["q"].astype(float).reshape(len(rows["q"]), -1, rows["q"].shape[-1])[:, 0]
         good = rows["success"] if motion else rows["status"].reshape(len(q), -1)[:, 0] == Status.CONVERGED
-        judged, outside = judged + len(q), outside + int(judge.outside(q).sum())
+        drawn = {name: rows[name] for name in MEANINGS if name in rows}
+        judged, outside = judged + len(q), outside + int(judge.outside(q, drawn).sum())
         missed, too_fast = missed | np.zeros(len(q), bool), too_fast + int(np.sum(fast))
         for name in names:
-            poses = judge.poses(q, tasks[name]["frame"]["kind"], tasks[name]["frame"]["name"])
+            poses = judge.poses(q, tasks[name]["frame"]["kind"], tasks[name]["frame"]["name"], drawn)
             for part, error in _errors(poses, rows, name).items():
                 missed |= good & (error > float(tasks[name][f"{part}_tolerance"]) + ROUNDING)
                 if motion:
@@ -117,7 +119,9 @@ def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]
                 errors.setdefault(f"{name}/{part}", []).append(error[good])
         wrong += int(missed.sum())
     others = sorted({*tasks} - {*names})
-    note = f"not judged: {', '.join(others)}" if others else ""
+    notes = [f"not judged: {', '.join(others)}"] if others else []
+    if plan["randomize"]:
+        notes.append("each row was judged with the robot that was drawn for it")
     return {
         "judged_unit": "steps" if motion else "rows",
         "judged": judged,
@@ -125,7 +129,7 @@ def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]
         "wrong": wrong,
         "too_fast": too_fast,
         "errors": {part: np.concatenate(x) for part, x in errors.items()},
-        "note": note,
+        "note": "; ".join(notes),
     }
 
 
