@@ -39,7 +39,7 @@ def in_order(blocks: list[Any]) -> np.ndarray:
 
 def test_grain_reads_shuffled_blocks(rows: jaxik.Dataset) -> None:
     scope: dict[str, Any] = {"jaxik": jaxik, "grain": pytest.importorskip("grain")}
-    exec(snippet("rows = jaxik.open_dataset", rows), scope)
+    exec(snippet('rows = jaxik.open_dataset("pairs.zarr")\n\nclass Source', rows), scope)
     blocks = list(scope["loader"])
     plain = rows["q"][:]
     assert (np.concatenate([block["q"] for block in blocks]) != plain).any()
@@ -50,7 +50,12 @@ def test_grain_reads_shuffled_blocks(rows: jaxik.Dataset) -> None:
 @pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX has threads; workers read files alone
 def test_a_loader_of_pytorch_reads_shuffled_blocks(rows: jaxik.Dataset, workers: int) -> None:
     scope: dict[str, Any] = {"jaxik": jaxik, "torch": (torch := pytest.importorskip("torch"))}
-    exec(snippet("class Blocks", rows).replace("batch_size=None", f"batch_size=None, num_workers={workers}"), scope)
+    exec(
+        snippet('rows = jaxik.open_dataset("pairs.zarr")\n\nclass Blocks', rows).replace(
+            "batch_size=None", f"batch_size=None, num_workers={workers}"
+        ),
+        scope,
+    )
     blocks = list(scope["loader"])
     assert isinstance(blocks[0]["q"], torch.Tensor)
     plain = rows["q"][:]
