@@ -183,6 +183,10 @@ def test_a_step_is_shortened_where_its_rows_let_it_overlap() -> None:
     assert shortened[free].sum() > 5
     assert by_mujoco(np.asarray(result.q)[None, free]).max() < 1e-6
     np.testing.assert_allclose(result.velocity * DT, arm().difference(q, result.q), atol=1e-12)
+    overlaps = np.asarray(result.clearance) < 0
+    pairs, counts = np.unique(np.asarray(result.nearest)[overlaps], return_counts=True)
+    first, second = limit.table(arm()).names[pairs[counts.argmax()]]
+    assert f"{overlaps.sum()} overlap ({first} - {second} " in repr(result)
 
 
 def test_moving_obstacles_and_changing_a_margin_compiles_nothing() -> None:
@@ -223,8 +227,15 @@ def test_search_finds_what_is_free_and_says_what_is_not() -> None:
     assert all("spheres" in names[i][1] for i in found.nearest[150:])
     blind = jaxik.search(dataclasses.replace(given, limits=None), jax.random.key(0))
     assert np.mean(in_a_world(blind.q[:150]) > 1e-3) > 0.05
-    with pytest.raises(JaxikError, match="COLLIDES .*Solution.clearance"):
+    pair, depth = names[int(found.nearest[150])], -1e3 * float(found.clearance[150])
+    said = f"{pair[0]} - {pair[1]} {depth:.3g} mm deep"
+    with pytest.raises(JaxikError, match=rf"COLLIDES \(150: {said}.*Solution.clearance"):
         found.check()
+    assert f"{said}, in 1" in repr(found)
+    one = jax.tree.map(lambda x: x[150], found)
+    assert f"COLLIDES: {said}, after" in repr(one)
+    with pytest.raises(JaxikError, match=rf"1 of 1 elements are COLLIDES \({said}\)"):
+        one.check()
 
 
 def test_solve_moves_out_of_an_obstacle() -> None:

@@ -108,6 +108,12 @@ THINGS: dict[str, Callable[[], jaxik.Robot | jaxik.Solution]] = {
         solution(2, residuals={"é x": jnp.ones(2), "a-b": jnp.ones(2), "a": {"y": jnp.ones(2)}}),
         residual_units=(("a-b", "m"), ("a/y", ""), ("é x", "rad")),
     ),
+    "which shapes are nearest": lambda: dataclasses.replace(
+        solution(2),
+        clearance=jnp.array([0.1, -0.01]),
+        nearest=jnp.array([1, 0], jnp.int32),
+        pair_names=(("upper", "lower"), ("lower", "boxes/0")),
+    ),
     "infinite and missing numbers": lambda: dataclasses.replace(solution(2), cost=jnp.array([jnp.inf, jnp.nan])),
 }
 
@@ -329,6 +335,7 @@ def test_kinds_are_not_mixed_up(tmp_path: Path) -> None:
     [
         ("q", np.ones((2, 3)), r"'q' .* shape \(\*batch, 2\), not float64 of \(2, 3\)"),
         ("cost", np.ones(3), r"'cost' .* not float64 of \(3,\)"),
+        ("pair_names", np.array(["a", "b"]), r"'pair_names' has shape \(p, 2\), not \(2,\)"),
         ("residuals/gaze", np.ones((3, 2)), r"'residuals/gaze' has .* batch \(2,\), not \(3, 2\)"),
     ],
 )

@@ -1,7 +1,8 @@
 """Statuses of elements and of derivatives, and the remedy for each."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Self
 
 import jax
@@ -79,8 +80,18 @@ REMEDIES = {
 }
 
 
-def check(statuses: Any, remedies: Mapping[Status, str] = REMEDIES) -> None:
-    """Raise a JaxikError that names the elements which did not converge, the reason and the remedy; on the host."""
+def check(
+    statuses: Any,
+    remedies: Mapping[Status, str] = REMEDIES,
+    notes: Mapping[Status, Callable[[tuple[int, ...]], str]] = MappingProxyType({}),
+) -> None:
+    """Raise a JaxikError that names the elements which did not converge, the reason and the remedy; on the host.
+
+    Args:
+      statuses (*batch,): of `Status`.
+      remedies: what helps, by status.
+      notes: what else there is to say of an element with that status, by its index.
+    """
     if isinstance(statuses, Tracer):
         raise JaxikError("check() works on the host: return the result from jit first")
     status = np.asarray(statuses)
@@ -88,12 +99,18 @@ def check(statuses: Any, remedies: Mapping[Status, str] = REMEDIES) -> None:
     for kind in Status:
         where = np.argwhere(status == kind)
         if kind is not Status.CONVERGED and where.size + (status.ndim == 0 and status == kind):
-            shown = ", ".join(str(tuple(map(int, i)) if i.size != 1 else int(i[0])) for i in where[:8])
+            shown = ", ".join(_named(tuple(map(int, i)), notes.get(kind)) for i in where[:8])
             count = f"{len(where)} of {status.size} elements are {kind.name}"
-            names = f" ({shown}{', ...' if len(where) > 8 else ''})" if status.ndim else ""
+            names = f" ({shown}{', ...' if len(where) > 8 else ''})" if shown else ""
             lines.append(f"{count}{names}: {remedies[kind]}")
     if lines:
         raise JaxikError("\n".join(lines))
+
+
+def _named(index: tuple[int, ...], note: Callable[[tuple[int, ...]], str] | None) -> str:
+    """The index of an element, nothing where there is but one, and what is said of it."""
+    name = str(index[0] if len(index) == 1 else index) if index else ""
+    return ": ".join(x for x in (name, note(index) if note else "") if x)
 
 
 class Outcome:

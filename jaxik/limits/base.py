@@ -87,6 +87,10 @@ class Limit:
         """Signed distances (p,) that are looked at again where a step arrives: none that is positive turns negative."""
         return None
 
+    def pair_names(self, robot: Robot) -> tuple[tuple[str, str], ...]:
+        """What each of `distances` is between (p,); static."""
+        return ()
+
     def look(
         self, robot: Robot, kin: Kinematics, displacement: jax.Array | None = None, before: Any = None
     ) -> tuple[Any, jax.Array, jax.Array]:

@@ -133,6 +133,9 @@ class CollisionLimit(Limit):
         """The pairs that are kept apart."""
         return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
 
+    def pair_names(self, robot: Robot) -> NamedPairs:
+        return self.table(robot).names
+
     def distances(self, robot: Robot, kin: Kinematics) -> jax.Array:
         robot, limit = robot.astype(kin.q.dtype), cast(self, kin.q.dtype)
         return separations(geometry_of(robot.name, robot.geometry), limit.world, self.table(robot), kin)

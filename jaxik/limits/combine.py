@@ -8,6 +8,7 @@ outside its limits comes back at the speed that it is allowed, where mink and pi
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -166,6 +167,12 @@ def merged_distances(limits: Sequence[Limit], robot: Robot, kin: Kinematics) -> 
       kin: evaluated with the frames of the limits.
     """
     return jnp.concatenate([d for limit in limits if (d := limit.distances(robot, kin)) is not None])
+
+
+def merged_pair_names(limits: Sequence[Limit], robot: Robot) -> tuple[tuple[str, str], ...]:
+    """What each of `merged_distances` is between (p,); nothing where a limit does not say."""
+    each = [limit.pair_names(robot) for limit in limits]
+    return tuple(itertools.chain(*each)) if all(each) else ()
 
 
 class Looks(NamedTuple):

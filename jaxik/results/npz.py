@@ -13,6 +13,7 @@ A solution, with batch axes as `solve` returned them, in SI units:
 | `stationarity` | (*batch,) | size of the step that was left [rad or m] |
 | `derivative_status` | (*batch,) | `jaxik.DerivativeStatus`: what that is worth, -1 where nothing was differentiated |
 | `clearance`, `nearest` | (*batch,) | with a `CollisionLimit`: the least distance [m], and which pair has it |
+| `pair_names` | (p, 2) | the pairs that `nearest` counts |
 | `chains` | () | JSON: goals, joints, closures and parts of the residuals of each chain that shares no joint |
 | `chain_status`, `chain_iterations` | (*batch, n) | of several chains: the status of each, and its steps |
 | `chain_label` | (*batch, n) | of several chains whose closures are switched: which of them are one |
@@ -198,6 +199,8 @@ def write_solution(
     arrays |= {f"yielded/{part}": missed for part, missed in parts(solution.yielded).items()}
     arrays |= robot_npz.names(solution.topology)
     arrays |= {"status_names": [status.name for status in Status], "dtype": str(solution.q.dtype)}
+    if solution.pair_names:
+        arrays["pair_names"] = np.array(solution.pair_names)
     arrays[_CHAINS] = json.dumps(solution.chain_parts)
     units = _UNITS | {f"residuals/{part}": unit for part, unit in solution.residual_units}
     if solution.clearance is not None:
@@ -240,8 +243,16 @@ def _solution_of(found: Archive) -> Solution:
         trace=trace,
         topology=topology,
         chain_parts=chains,
+        pair_names=_pair_names(found),
         residual_units=tuple((part, str(units.get(f"residuals/{part}", ""))) for part in sorted(residuals)),
     )
+
+
+def _pair_names(found: Archive) -> tuple[tuple[str, str], ...]:
+    names = found.arrays.get("pair_names", np.zeros((0, 2), str))
+    if names.ndim != 2 or names.shape[1] != 2:
+        raise found.wrong(f"'pair_names' has shape (p, 2), not {names.shape}")
+    return tuple((str(first), str(second)) for first, second in names)
 
 
 def _trace_of(found: Archive, batch: tuple[int, ...]) -> Trace | None:

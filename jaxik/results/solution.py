@@ -1,16 +1,17 @@
 """What a solver found, for a person and for a program."""
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import Outcome, Status
+from jaxik.core.status import Outcome, Status, check
 from jaxik.kinematics.topology import Topology
 from jaxik.results import text
 from jaxik.results.chains import Chain, Chains, chains
+from jaxik.results.nearest import nearest_pair, nearest_pairs
 from jaxik.results.trace import Trace
 
 
@@ -41,6 +42,7 @@ class Solution(Outcome):
         in its structure and unit; by limit how far each row is beyond it (*batch, k) [m]. NaN where that is.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
+      pair_names: the pairs that `nearest` counts, as ("link5", "boxes/3"); static.
       chain_parts: what hangs together, as `chains` has it; static.
     """
 
@@ -62,6 +64,7 @@ class Solution(Outcome):
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
     chain_parts: tuple[Chain, ...] = static(default=(), kw_only=True)
+    pair_names: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
     @property
     def chains(self) -> Chains:
@@ -76,6 +79,16 @@ class Solution(Outcome):
         else:
             status, iterations = self.chain_status, self.chain_iterations
         return chains(self.chain_parts, status, iterations, self.chain_label, self.residuals)
+
+    def check(self) -> Self:
+        """Return this if every element converged.
+
+        Raises:
+          JaxikError: otherwise, on the host; names the elements, the reason, of those that are COLLIDES the nearest
+            pair and its depth, and the remedy.
+        """
+        check(self.status, notes={Status.COLLIDES: lambda index: nearest_pair(self, index)})
+        return self
 
     def __repr__(self) -> str:
         """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""
@@ -107,6 +120,7 @@ def _described(solution: Solution) -> str:
             solution.num_starts,
             solution.derivative_status,
             solution.yielded,
+            solution.clearance,
         )
     )
     if not text.known(leaves):
@@ -123,7 +137,7 @@ def _described(solution: Solution) -> str:
         f"{part} {', '.join(text.number(x) for x in text.quantiles(norm, text.SHARES.values()))} {unit}".rstrip()
         for part, norm, unit in _norms(solution)
     )
-    ended = text.counted(status, Status)
+    ended = text.counted(status, Status) + nearest_pairs(solution, status == Status.COLLIDES)
     worth = text.differentiated(solution.derivative_status)
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
@@ -134,8 +148,9 @@ def _described(solution: Solution) -> str:
 def _of_one(solution: Solution, status: Status) -> str:
     residuals = ", ".join(f"{part} {text.number(norm[0])} {unit}".rstrip() for part, norm, unit in _norms(solution))
     tried = f" from {int(solution.num_starts)} starts" if int(solution.num_starts) > 1 else ""
+    pair = f": {nearest_pair(solution, ())}," if status == Status.COLLIDES else ""
     return (
-        f"Solution({solution.topology.name}: {status.name} after {int(solution.iterations)} iterations{tried}; "
+        f"Solution({solution.topology.name}: {status.name}{pair} after {int(solution.iterations)} iterations{tried}; "
         f"q {text.by_joint(solution.topology, np.asarray(solution.q))}; "
         f"residuals: {residuals or 'none'}{_yielded(solution)}{text.differentiated(solution.derivative_status)})"
     )

@@ -5,10 +5,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxik.core.pytree import leaf, pytree
+from jaxik.core.pytree import leaf, pytree, static
 from jaxik.core.status import Outcome, Status
 from jaxik.qp_solver import QPSolution
 from jaxik.results import text
+from jaxik.results.nearest import nearest_pair, nearest_pairs
 
 
 @pytree
@@ -39,6 +40,7 @@ class StepResult(Outcome):
       qp: the quadratic program of the highest priority; `step(..., warm_start=result.qp.active)` starts from it.
       derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of velocity, q, residuals and
         margins is worth, where the call was differentiated; else NOT_COMPUTED.
+      pair_names: the pairs that `nearest` counts, as ("link5", "boxes/3"); static.
     """
 
     velocity: jax.Array = leaf(1)
@@ -52,15 +54,19 @@ class StepResult(Outcome):
     clearance: jax.Array | None = leaf(0, default=None)
     nearest: jax.Array | None = leaf(0, default=None)
     yielded: dict[str, Any] = leaf(default_factory=dict)
+    pair_names: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
     def __repr__(self) -> str:
-        """How steps ended, and what their derivatives are worth."""
+        """How steps ended, which shapes overlap, and what their derivatives are worth."""
         status = self.status
-        if not text.known([status, self.velocity, self.derivative_status]):
+        if not text.known(jax.tree.leaves((status, self.velocity, self.derivative_status, self.clearance))):
             return f"StepResult(traced, batch {np.shape(status)})"
         worth = text.differentiated(self.derivative_status)
+        overlaps = np.zeros(np.shape(status), bool) if self.clearance is None else np.asarray(self.clearance) < 0
         if not np.ndim(status):
+            pair = f": {nearest_pair(self, ())}" if overlaps else ""
             velocity = np.array2string(np.asarray(self.velocity), precision=4, separator=", ", threshold=32)
-            return f"StepResult({Status(int(status)).name}; velocity {velocity}{worth})"
+            return f"StepResult({Status(int(status)).name}{pair}; velocity {velocity}{worth})"
         ended = text.counted(np.asarray(status), Status)
-        return f"StepResult(batch {np.shape(status)}, {np.size(status)} elements: {ended}{worth})"
+        deep = f"; {np.sum(overlaps)} overlap{nearest_pairs(self, overlaps)}" if overlaps.any() else ""
+        return f"StepResult(batch {np.shape(status)}, {np.size(status)} elements: {ended}{deep}{worth})"

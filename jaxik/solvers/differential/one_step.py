@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.motion import Motion
-from jaxik.problem.problem import Problem, effective_joint_limits
+from jaxik.limits.combine import looking_at_distances, merged_pair_names
+from jaxik.problem.problem import Problem, effective_joint_limits, limits_of
 from jaxik.qp_solver import ActiveSet, QPOptions
 from jaxik.qp_solver.derivatives import Optimum
 from jaxik.results.step_result import StepResult
@@ -54,7 +55,8 @@ def take(
     shortened = jnp.zeros((), bool) if arrival is None else arrival.fraction < 1
     fields = outcome(problem, q, motion, model, x, descent.each[0].yielding, none, shortened)
     if arrival is not None:
-        fields |= arrival._asdict()
+        looking = looking_at_distances(limits_of(problem))
+        fields |= arrival._asdict() | {"pair_names": merged_pair_names(looking, problem.robot)}
     not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
     return Stepped(StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields), descent.each)
 

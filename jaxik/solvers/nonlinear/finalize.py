@@ -1,6 +1,6 @@
 """What `solve` and `search` return of an element: its configuration, its status and what its tasks report."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.reduced import apply_couplings
-from jaxik.limits.combine import looking_at_distances, merged_distances
+from jaxik.limits.combine import looking_at_distances, merged_distances, merged_pair_names
 from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
@@ -123,10 +123,11 @@ def _ends(context: Context, result: Result, slots: Slots) -> Ends:
     return Ends(jnp.stack([chains.stationary[i] for i in of]), jnp.stack([chains.iterations[i] for i in of]))
 
 
-def _nearest(problem: Problem, q: jax.Array) -> dict[str, jax.Array]:
+def _nearest(problem: Problem, q: jax.Array) -> dict[str, Any]:
     """Clearance and nearest pair of a problem with limits that look at distances."""
     looking = looking_at_distances(limits_of(problem))
     if not looking:
         return {}
     found = merged_distances(looking, problem.robot, forward(constants_of(problem.robot, looking), q))
-    return {"clearance": jnp.min(found), "nearest": jnp.argmin(found).astype(jnp.int32)}
+    names = merged_pair_names(looking, problem.robot)
+    return {"clearance": jnp.min(found), "nearest": jnp.argmin(found).astype(jnp.int32), "pair_names": names}
