@@ -4,11 +4,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxik.collision.contact import either
 from jaxik.collision.distances import (
+    PAIRS,
     SEPARATIONS,
+    Operands,
     contact_of,
     distance_rows,
     moved_by,
@@ -16,12 +19,21 @@ from jaxik.collision.distances import (
     separations,
     separations_of,
 )
+from jaxik.collision.gjk import convex_convex
 from jaxik.collision.pairs import PairTable
+from jaxik.collision.pieces import piece_grid
 from jaxik.collision.reach import largest_motion, seen_pairs
 from jaxik.collision.world import World
-from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.manifold import integrate
 from jaxik.numerics.fusion import materialize
+
+# How far beside a configuration curvatures are compared [rad or m], and the share by which they may differ; in float32
+# and float64.
+BESIDE = (1e-3, 0.3), (1e-6, 1e-2)
+# Whose normals count as given where they are differentiated.
+HELD = convex_convex, piece_grid
 
 
 class NearestPairs(NamedTuple):
@@ -30,10 +42,26 @@ class NearestPairs(NamedTuple):
     Attributes:
       distance (k,) [m]: infinite where there are no more.
       jacobian (k, nv): derivatives of the distances along `integrate`.
+      held (k,): whether the normal counts as given where rows are differentiated, which leaves out how it turns.
     """
 
     distance: jax.Array
     jacobian: jax.Array
+    held: jax.Array
+
+
+class Curvatures(NamedTuple):
+    """Second derivatives of the distances of the k nearest pairs, the nearest first.
+
+    Attributes:
+      hessian (k, nv, nv): along `integrate`.
+      switches (k,): whether other faces, edges or ends of the pair are nearest right beside the configuration.
+      held (k,): as of `NearestPairs`.
+    """
+
+    hessian: jax.Array
+    switches: jax.Array
+    held: jax.Array
 
 
 def nearest_pairs(
@@ -58,6 +86,39 @@ def nearest_pairs(
         moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
         _, which = _nearest(every / jnp.where(every > 0, moved, jnp.min(moved)), count)
         found = every[which]
+    return NearestPairs(found, _rows(given, table, kin, which), _held(table, which))
+
+
+def nearest_curvatures(
+    geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, count: int
+) -> Curvatures:
+    """How the rows of the nearest pairs change along `integrate`: these rows alone are differentiated."""
+    _, which = _nearest(separations(geometry, world, table, kin), count)
+
+    def rows(dq: jax.Array) -> tuple[jax.Array, jax.Array]:
+        moved = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
+        found = _rows(operands(geometry, world, table, moved), table, moved, which)
+        return found, found
+
+    step, share = BESIDE[kin.q.dtype == jnp.float64]
+    along = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, kin.nv), kin.q.dtype)
+    places = jnp.stack([0 * along, step * along, -step * along])
+    # One program for all three.
+    (here, ahead, behind), (there, after, before) = jax.vmap(jax.jacfwd(rows, has_aux=True))(places)
+    scale = jnp.maximum(jnp.max(jnp.abs(here), axis=(1, 2)), jnp.max(jnp.abs(there), axis=1))
+    bent = jnp.max(jnp.abs(ahead - behind), axis=(1, 2))
+    jump = jnp.max(jnp.abs(after - before - 2 * step * here @ along), axis=1) / step
+    symmetric = (here + here.swapaxes(1, 2)) / 2
+    return Curvatures(symmetric, jnp.maximum(bent, jump) > share * scale, _held(table, which))
+
+
+def _held(table: PairTable, which: jax.Array) -> jax.Array:
+    held = [np.full(len(pairs.turned), PAIRS[pairs.kinds] in HELD) for pairs in table.classes]
+    return jnp.asarray(np.concatenate(held))[which]
+
+
+def _rows(given: list[Operands], table: PairTable, kin: Kinematics, which: jax.Array) -> jax.Array:
+    """The rows (k, nv) of some pairs (k,)."""
     contact, start = None, 0
     for pairs in given:
         place, size = which - start, pairs.rows[0].size
@@ -67,8 +128,8 @@ def nearest_pairs(
     assert contact is not None
     # Else each degree of freedom would compute them again, which doubles the time.
     normal, point = jax.tree.map(materialize, (contact.normal, contact.point))
-    signs = jnp.asarray(table.signs(moved_by(kin)), found.dtype)
-    return NearestPairs(found, distance_rows(kin, signs[which], normal, point))
+    signs = jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)
+    return distance_rows(kin, signs[which], normal, point)
 
 
 def nearest_distances(

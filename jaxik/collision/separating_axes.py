@@ -1,12 +1,12 @@
 """Two boxes by separating axes (Gottschalk et al. 1996): whether they overlap, and the shortest way out."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from jaxik.collision.boxes import Box
 from jaxik.collision.contact import Contact
-from jaxik.collision.segments import Segment, closest_parameters
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.vectors import Vector, cross, dot, length_and_direction, perpendicular, select
 
@@ -85,19 +85,29 @@ def _place_b(number: jax.Array) -> jax.Array:
 def _point_at_axis(a: Box, b: Box, normal: Vector, number: jax.Array) -> Vector:
     """Where boxes meet along an axis: a corner of one meets a face, or two edges pass each other."""
     corner_a, corner_b = a.support(normal), b.support(-normal)
-    first = _edge(a, corner_a, _place_a(number))
-    s, _ = closest_parameters(first, _edge(b, corner_b, _place_b(number)))
-    # Of an edge of 1e-6 m, the derivative of the parameter is past float32's range.
-    s = lax.stop_gradient(materialize(s))
+    edge_a, edge_b = _edge(a, corner_a, _place_a(number)), _edge(b, corner_b, _place_b(number))
+    # By directions of unit length: of an edge of 1e-6 m, the derivative of a share of it is past float32's range.
+    area, between = cross(edge_a.direction, edge_b.direction), corner_b - corner_a
+    squared = dot(area, area)
+    parallel = squared <= jnp.finfo(squared.dtype).eps
+    passing = dot(cross(between, edge_b.direction), area) / jnp.where(parallel, 1, squared)
+    passing = materialize(jnp.clip(passing, -edge_a.length, 0))
     # Not by the distance: who asks for points alone would compute all widths again.
-    gap = materialize(dot(normal, corner_b - corner_a))
+    gap = materialize(dot(normal, between))
     on_face = select(number < 3, corner_b - normal * gap, corner_a)
-    return select(number < 6, on_face, first.at(s))
+    return select(number < 6, on_face, corner_a + edge_a.direction * passing)
 
 
-def _edge(box: Box, corner: Vector, place: jax.Array) -> Segment:
+class _Edge(NamedTuple):
+    """All points `corner + t direction`, t in [-length, 0], of the corner that it belongs to."""
+
+    direction: Vector
+    length: jax.Array
+
+
+def _edge(box: Box, corner: Vector, place: jax.Array) -> _Edge:
     """The edge through a corner along one of the box's axes."""
-    x, y, z = (axis * h for axis, h in zip(box.axes, box.half.components, strict=True))
-    along = _chosen((x, y, z), place)
-    sign = jnp.where(dot(corner - box.center, along) < 0, -1, 1)
-    return Segment(corner - along * sign, along)
+    direction = _chosen(box.axes, place)
+    x, y, z = box.half.components
+    outward = jnp.where(dot(corner - box.center, direction) < 0, -1, 1)
+    return _Edge(direction * outward, 2 * jnp.where(place == 0, x, jnp.where(place == 1, y, z)))

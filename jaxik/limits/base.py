@@ -75,6 +75,10 @@ class Limit:
         """G (k, nv) and h (k,) with `G dq <= h`, k static; h < 0 where the limit is violated; None: no rows."""
         return None
 
+    def held_rows(self, robot: Robot, kin: Kinematics) -> jax.Array | None:
+        """Which rows (k,) of `inequalities` derivatives take for given in part; None for none."""
+        return None
+
     def beyond_contact(self, motion: Motion) -> jax.Array | None:
         """What rows of distances demand () beyond contact, in h; None for rows of others.
 

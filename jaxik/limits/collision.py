@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.collision.distances import separations, table_of
-from jaxik.collision.nearest import nearest_pairs
+from jaxik.collision.nearest import NearestPairs, nearest_pairs
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
 from jaxik.collision.sweep import Look, look
@@ -53,8 +53,11 @@ class CollisionLimit(Limit):
     Of two boxes that face each other with corners or edges, it is their separation along an axis that is kept above the
     margin: their distance, which is never less, may then be more than the margin asks. Whether they overlap is exact.
 
-    Derivatives of `solve` and `search` are exact where all pairs are farther apart than is aimed at. Where one is just
-    that far apart, `derivative_status` says WEAKLY_ACTIVE, and where one is nearer, as after COLLIDES, APPROXIMATE.
+    Derivatives of `solve`, `search` and `step` are exact with pairs that press on each other between spheres, capsules,
+    boxes and planes; of `solve` and `search`, with pairs that a lower priority presses as near as is aimed at, as well.
+    `derivative_status` says WEAKLY_ACTIVE where a pair is just that far apart and nothing presses on it, or where other
+    corners or edges of it take over, as of parallel faces; and APPROXIMATE where a cylinder, an ellipsoid, a hull or a
+    grid presses: how the direction from one shape to the other turns is left out there.
 
     Args:
       world: obstacles; None for the robot's own pairs alone. Moving them never recompiles.
@@ -158,9 +161,15 @@ class CollisionLimit(Limit):
     def beyond_contact(self, motion: Motion) -> jax.Array:
         return share_of_step(self.gain, self.rate, motion) * self.margin
 
-    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
+    def held_rows(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return self._nearest(robot, kin).held
+
+    def _nearest(self, robot: Robot, kin: Kinematics) -> NearestPairs:
         geometry = geometry_of(robot.name, robot.geometry)
-        nearest = nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows, soonest=True)
+        return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows, soonest=True)
+
+    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
+        nearest = self._nearest(robot, kin)
         part = share_of_step(self.gain, self.rate, motion)
         free = jnp.isfinite(nearest.distance)
         return -nearest.jacobian, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)

@@ -137,6 +137,18 @@ def merged_rows(
         return MergedRows(jnp.where(none[:, None], 0, matrix), right, by_depth, beyond, minima)
 
 
+def held_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion) -> jax.Array:
+    """Which rows (k,) of `merged_rows` derivatives take for given in part."""
+    masks = [jnp.zeros(0, bool)]
+    for limit in limits:
+        own, *more = context_of(limit, limits, robot)
+        rows = jax.eval_shape(lambda limit=limit, own=own, more=more: limit.inequalities(own, kin, motion, *more))
+        if rows is not None:
+            held = limit.held_rows(robot, kin)
+            masks.append(jnp.zeros(rows[1].shape, bool) if held is None else held)
+    return jnp.concatenate(masks)
+
+
 def tightened(limits: Sequence[Limit], robot: Robot) -> Robot:
     """The robot with the joint limits that all limits keep."""
     # Without those that leave the limits alone: of two that are equal, a derivative would be half of each.

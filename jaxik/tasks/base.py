@@ -18,7 +18,8 @@ from jaxik.tasks.weights import weighted_rows
 
 # Attributes that belong to one residual: a subclass with another residual does not inherit them.
 OF_A_RESIDUAL = frozenset(
-    "reads_dofs jacobian step_jacobian constraint_rows partials weighted_hessian second_derivative objective".split()
+    "reads_dofs jacobian step_jacobian constraint_rows partials weighted_hessian second_derivative "
+    "exact_second_derivative objective".split()
 )
 
 
@@ -159,6 +160,10 @@ class Task:
             Hessian of 1/2 |cost * residual|^2 has beyond J'J.
         """
         return default_second_derivative(self, robot, kin, multipliers)
+
+    def exact_second_derivative(self, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+        """What derivatives of solutions take for it, where steps do with less."""
+        return self.second_derivative(robot, kin, multipliers)
 
     def objective(self, robot: Robot, kin: Kinematics) -> Objective:
         """The task's term in the objective of one differential-IK step, as in mink and pink.

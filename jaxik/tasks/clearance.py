@@ -6,7 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.collision.distances import table_of
-from jaxik.collision.nearest import NearestPairs, nearest_distances, nearest_pairs
+from jaxik.collision.nearest import (
+    Curvatures,
+    NearestPairs,
+    nearest_curvatures,
+    nearest_distances,
+    nearest_pairs,
+)
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
 from jaxik.collision.world import World
@@ -70,7 +76,8 @@ class ClearanceTask(Task):
         """The pairs that are looked at."""
         return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
 
-    def _nearest(self, robot: Robot, kin: Kinematics) -> NearestPairs:
+    def nearest(self, robot: Robot, kin: Kinematics) -> NearestPairs:
+        """The nearest pairs, with their rows."""
         geometry = geometry_of(robot.name, robot.geometry)
         return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
 
@@ -83,7 +90,7 @@ class ClearanceTask(Task):
         return nearest_distances(geometry, self.world, self.table(robot), kin, self.rows) - self.distance
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        nearest = self._nearest(robot, kin)
+        nearest = self.nearest(robot, kin)
         return jnp.where((nearest.distance < self.distance)[:, None], nearest.jacobian, 0)
 
     def weighted_hessian(
@@ -91,6 +98,11 @@ class ClearanceTask(Task):
     ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
         """Zero: Gauss-Newton. The curvature of distances takes that of the kinematics of all bodies."""
         return {}, None
+
+    def curvatures(self, robot: Robot, kin: Kinematics) -> Curvatures:
+        """Of the nearest pairs."""
+        geometry = geometry_of(robot.name, robot.geometry)
+        return nearest_curvatures(geometry, self.world, self.table(robot), kin, self.rows)
 
 
 def check_pairs(world: Any, rows: Any) -> None:

@@ -9,13 +9,13 @@ from jaxik.batching.implicit_diff import Jvp, Sensitivity
 from jaxik.core.status import DerivativeStatus
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.combine import tightened
+from jaxik.limits.combine import held_rows, tightened
 from jaxik.limits.jerk import JerkLimit
 from jaxik.problem.problem import effective_joint_limits, limits_of
 from jaxik.qp_solver.derivatives import KKTInverse, SolutionTangent, differentiable_part, invert_kkt, solution_tangent
 from jaxik.qp_solver.program import Program
 from jaxik.solvers.differential.hierarchy import program_below
-from jaxik.solvers.differential.linearization import Linearization, linearized
+from jaxik.solvers.differential.linearization import Linearization, evaluated, linearized
 from jaxik.solvers.differential.one_step import Stepped, has_no_solution, outcome
 
 
@@ -39,8 +39,18 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
         worst = jnp.where(jnp.any(model.unmet != 0), jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     if stepped.result.fraction is not None:
         worst = jnp.where(stepped.result.fraction < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
+    given = _held(arguments, inverses)
+    worst = jnp.where(given, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     none = has_no_solution(stepped.result.status)
     return inverses, jnp.where(none, DerivativeStatus.UNAVAILABLE, worst).astype(jnp.int32)
+
+
+def _held(arguments: tuple[Any, ...], inverses: list[KKTInverse]) -> jax.Array:
+    """Whether a row is active () that derivatives take for given in part."""
+    problem, q, motion, *_ = arguments
+    held = held_rows(limits_of(problem), problem.robot, evaluated(problem, q), motion)
+    active = [kkt.rows[: held.size] & held for kkt in inverses if kkt.rows.size]
+    return jnp.any(jnp.concatenate([jnp.zeros(1, bool), *active]))
 
 
 def _at_joint_limit(arguments: tuple[Any, ...], inverses: list[KKTInverse]) -> jax.Array:

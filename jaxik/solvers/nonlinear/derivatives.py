@@ -19,9 +19,18 @@ from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.manifold import clamp, integrate
 from jaxik.kinematics.reduced import apply_couplings
 from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
+from jaxik.solvers.nonlinear.active_pairs import Masks, active_pairs, formulation_with, trust
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
 from jaxik.solvers.nonlinear.exact_penalty import row_penalties, yielded_of
-from jaxik.solvers.nonlinear.formulation import Formulation, distances, errors, evaluate, formulation, rows, soft_tasks
+from jaxik.solvers.nonlinear.formulation import (
+    Formulation,
+    distances,
+    errors,
+    evaluate,
+    formulation,
+    rows,
+    soft_tasks,
+)
 from jaxik.solvers.nonlinear.lagrangian import (
     FIRM,
     FLAT,
@@ -41,7 +50,6 @@ from jaxik.solvers.nonlinear.lagrangian import (
 from jaxik.solvers.nonlinear.nullspace_point import unit_of
 from jaxik.solvers.nonlinear.scaling import limits_at
 from jaxik.solvers.nonlinear.unreachable import UnreachableTerms, has_neglected_terms, unreachable_terms
-from jaxik.tasks.clearance import ClearanceTask
 
 # A solution is not stationary if the next Newton step is longer than this [rad or m], in float32 and float64.
 SETTLED = (1e-3, 1e-6)
@@ -56,6 +64,7 @@ class Condition(NamedTuple):
       cotangents: for each level but the last, the cotangent (m,) of its weighted residual in the last Lagrangian.
       unreachable: terms of the unreachable level, where there may be one, which has no cotangent.
       side (n,): -1 and 1 at active lower and upper bounds, else 0; int32.
+      active: of each clearance the pairs that are active.
       derivative_status (): of `DerivativeStatus`, int32.
     """
 
@@ -63,6 +72,7 @@ class Condition(NamedTuple):
     cotangents: tuple[jax.Array, ...]
     unreachable: UnreachableTerms | None
     side: jax.Array
+    active: Masks
     derivative_status: jax.Array
 
 
@@ -113,7 +123,10 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     """Invert the Hessians of all levels at a solution, and tell how far its derivative can be trusted."""
     problem, solution = arguments[0], result.solution
     prepared = formulation(problem)
-    point, dtype = levels_at(prepared, _with_slacks(prepared, solution.q)), solution.q.dtype
+    solved, dtype = _with_slacks(prepared, solution.q), solution.q.dtype
+    active = active_pairs(prepared, solved)
+    prepared = formulation_with(problem, active)
+    point = levels_at(prepared, solved)
     bounds, above, square = _bounds(point)
     free = bounds.moves & ~bounds.active
     nullspace = functools.reduce(NullSpace.without, above.hessians, whole_space(free, dtype))
@@ -138,20 +151,21 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     # An infeasible problem is not stationary, however small its next step.
     settled = minimum & (jnp.max(jnp.abs(newton_step)) <= at(SETTLED, dtype)) & (solution.status != Status.INFEASIBLE)
     non_unique = nullspace.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
-    touching, pressed = _pairs(point)
+    pairs = trust(point, above, cotangents, square)
+    kink = pairs.kink
     if point.pull is not None:
-        touching = touching | _hardly_holds(point, cotangents[0])
+        kink = kink | _hardly_holds(point, cotangents[0])
     statuses = (
         (non_unique, DerivativeStatus.NON_UNIQUE),
-        (jnp.any(bounds.near & ~bounds.firm) | touching, DerivativeStatus.WEAKLY_ACTIVE),
-        (neglected | pressed, DerivativeStatus.APPROXIMATE),
+        (jnp.any(bounds.near & ~bounds.firm) | kink, DerivativeStatus.WEAKLY_ACTIVE),
+        (neglected | pairs.held, DerivativeStatus.APPROXIMATE),
         (~settled, DerivativeStatus.NOT_STATIONARY),
         (~finite | (solution.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE),
     )
     status = jnp.full((), DerivativeStatus.EXACT, jnp.int32)
     for applies, worse in statuses:
         status = jnp.where(applies, jnp.int32(worse), status)
-    return Condition(responses, cotangents, unreachable, side, status)
+    return Condition(responses, cotangents, unreachable, side, active, status)
 
 
 def _hardly_holds(point: LevelsAt, cotangent: jax.Array) -> jax.Array:
@@ -160,24 +174,6 @@ def _hardly_holds(point: LevelsAt, cotangent: jax.Array) -> jax.Array:
     penalties = row_penalties(point.prepared, point.kin)
     firm = penalties * (1 - at(FIRM, penalties.dtype))
     return jnp.any((point.pull.residual == 0) & jnp.isfinite(penalties) & (jnp.abs(cotangent) > firm))
-
-
-def _pairs(point: LevelsAt) -> tuple[jax.Array, jax.Array]:
-    """Whether a pair of shapes is as far apart as asked, where its cost has a kink, and whether one is nearer.
-
-    The curvature of distances is neglected.
-    """
-    excesses = [
-        task.excess(point.prepared.robot, point.kin)
-        for task in point.prepared.problem.tasks.values()
-        if isinstance(task, ClearanceTask)
-    ]
-    visible = at(VISIBLE, point.kin.q.dtype)
-    touching, pressed = (
-        jnp.any(jnp.concatenate([where(x) for x in (*excesses, jnp.full(1, jnp.inf))]))
-        for where in (lambda x: jnp.abs(x) <= visible, lambda x: x < -visible)
-    )
-    return touching, pressed
 
 
 def _inverted(hessian: jax.Array, square: jax.Array, nullspace: NullSpace) -> tuple[jax.Array, ...]:
@@ -265,7 +261,7 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
     unreachable = condition.unreachable
 
     def balanced(arguments: tuple[Any, ...]) -> tuple[list[jax.Array], tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-        prepared = formulation(arguments[0])
+        prepared = formulation_with(arguments[0], condition.active)
         point = levels_at(prepared, _from_start(prepared, arguments[1], solved))
         gradients = [point.gradient(j) for j in range(len(point.models))]
         gradients[-1] += sum(cotangent @ J for cotangent, J in zip(condition.cotangents, point.boxed[:-1], strict=True))
@@ -281,7 +277,7 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
     displacement = _displacement(condition.responses, condition.side, gradients, on_bounds)
 
     def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array, Any]:
-        prepared = formulation(arguments[0])
+        prepared = formulation_with(arguments[0], condition.active)
         robot, moving = prepared.robot, prepared.moving
         base = _from_start(prepared, arguments[1], solved)
         tangent = from_box(moving, limits_at(prepared, base), displacement)

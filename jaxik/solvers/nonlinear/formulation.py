@@ -208,14 +208,22 @@ def quadratic_model(prepared: Formulation, kin: Kinematics, found: Rows, level: 
     return QuadraticModel(found.residual @ found.jacobian, hessian)
 
 
-def curvature(prepared: Formulation, kin: Kinematics, level: Level, cotangent: jax.Array) -> jax.Array:
-    """Second derivative (nv, nv) of cotangent . residual along `integrate`, of a level's weighted residual (m,)."""
+def curvature(
+    prepared: Formulation, kin: Kinematics, level: Level, cotangent: jax.Array, exact: bool = False
+) -> jax.Array:
+    """Second derivative (nv, nv) of cotangent . residual along `integrate`, of a level's weighted residual (m,).
+
+    By `exact` as derivatives of solutions need it: steps leave some of it out.
+    """
     kin, slacks = without_slack(prepared, kin), len(prepared.slack)
-    total = curvature_of(prepared.problem.robot, {n: prepared.problem.tasks[n] for n in level}, kin, cotangent)
+    tasks = {name: prepared.problem.tasks[name] for name in level}
+    total = curvature_of(prepared.problem.robot, tasks, kin, cotangent, exact)
     return jnp.pad(total, (0, slacks)) if slacks else total
 
 
-def curvature_of(robot: Robot, tasks: dict[str, Task], kin: Kinematics, cotangent: jax.Array) -> jax.Array:
+def curvature_of(
+    robot: Robot, tasks: dict[str, Task], kin: Kinematics, cotangent: jax.Array, exact: bool = False
+) -> jax.Array:
     """Second derivative (nv, nv) of cotangent . residual along `integrate`, of weighted residuals (m,) by groups."""
     total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
 
@@ -225,7 +233,8 @@ def curvature_of(robot: Robot, tasks: dict[str, Task], kin: Kinematics, cotangen
         parts = [
             w * cotangent[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)
         ]
-        return task.second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
+        second_derivative = task.exact_second_derivative if exact else task.second_derivative
+        return second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
 
     for group in groups(tasks):
         first, count = group.tasks[0], len(group.tasks)

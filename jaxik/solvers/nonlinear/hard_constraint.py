@@ -83,6 +83,9 @@ class HardConstraint(Task):
     def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
         return self.task.second_derivative(robot, kin, multipliers)
 
+    def exact_second_derivative(self, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+        return self.task.exact_second_derivative(robot, kin, multipliers)
+
     def report(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual itself, which is constrained, rather than the error that the task reports."""
         return self.task.residual(robot, kin)

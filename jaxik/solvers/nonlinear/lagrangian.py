@@ -74,7 +74,8 @@ def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array]) -> jax.
     """Second derivative (n, n) of the sum of cotangent . residual over the first levels, for constant cotangents."""
     prepared, moving, limits = point.prepared, point.prepared.moving, point.limits
     hessian = sum(
-        curvature(prepared, point.kin, prepared.levels[j], cotangent) for j, cotangent in enumerate(cotangents)
+        curvature(prepared, point.kin, prepared.levels[j], cotangent, exact=True)
+        for j, cotangent in enumerate(cotangents)
     )
     gradient = sum(cotangent @ point.models[j].jacobian for j, cotangent in enumerate(cotangents))
     if point.pull is not None:

@@ -1,0 +1,129 @@
+"""Pairs of shapes that press on each other at a solution, or on what is kept free between them: rows as others are.
+
+The cost of a clearance, a hinge, has a kink where a pair is as far apart as asked, and that is where a lower level that
+presses on it ends. Derivatives take the pairs that are active there for given, and their distances for residuals.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.core.pytree import leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
+from jaxik.numerics.linalg import largest
+from jaxik.problem.problem import Problem, with_tasks
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, formulation, row_spans, without_slack
+from jaxik.solvers.nonlinear.lagrangian import FIRM, VISIBLE, Levels, LevelsAt, at
+from jaxik.tasks.base import Task
+from jaxik.tasks.clearance import ClearanceTask
+
+Masks = dict[str, jax.Array]
+
+
+@pytree
+class ActivePairs(Task):
+    """A clearance whose active pairs (rows,) are given: their residual is by how much farther apart they are."""
+
+    task: ClearanceTask = leaf()
+    active: jax.Array = leaf(1)
+    priority: int = static(default=0, kw_only=True)
+
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        return self.task.frames_of(robot)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return jnp.where(self.active, self.task.excess(robot, kin), 0)
+
+    def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return jnp.where(self.active[:, None], self.task.nearest(robot, kin).jacobian, 0)
+
+    def exact_second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
+        return jnp.tensordot(jnp.where(self.active, multipliers, 0), self.task.curvatures(robot, kin).hessian, 1)
+
+    def report(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return self.task.report(robot, kin)
+
+    def weights(self) -> Any:
+        return self.task.weights()
+
+    def tolerances(self) -> Any:
+        return self.task.tolerances()
+
+
+def active_pairs(prepared: Formulation, q: jax.Array) -> Masks:
+    """Of each clearance of a problem the pairs (rows,) that are active at a configuration (nq,).
+
+    Those that are just as far apart as asked are so where a lower level may press on them.
+    """
+    names = _clearances(prepared.problem)
+    if not names:
+        return {}
+    robot, kin = prepared.problem.robot, without_slack(prepared, evaluate(prepared, q))
+    visible = at(VISIBLE, q.dtype)
+
+    def of(name: str) -> jax.Array:
+        task = prepared.problem.tasks[name]
+        assert isinstance(task, ClearanceTask)
+        return task.excess(robot, kin) < (-visible if name in prepared.levels[-1] else visible)
+
+    return {name: of(name) for name in names}
+
+
+def formulation_with(problem: Problem, active: Masks) -> Formulation:
+    """The formulation of a problem whose active pairs are given."""
+    prepared = formulation(problem)
+    if not active:
+        return prepared
+    tasks = {name: ActivePairs(problem.tasks[name], mask) for name, mask in active.items()}
+    tasks = {name: dataclasses.replace(task, priority=task.task.priority) for name, task in tasks.items()}
+    return dataclasses.replace(prepared, problem=with_tasks(prepared.problem, {**prepared.problem.tasks, **tasks}))
+
+
+class Trust(NamedTuple):
+    """What pairs say of a derivative.
+
+    Attributes:
+      kink (): the derivative is another on each side: a pair is as far apart as asked and nothing presses on it, or
+        other features of an active one take over.
+      held (): the normal of an active pair counts as given.
+    """
+
+    kink: jax.Array
+    held: jax.Array
+
+
+def trust(point: LevelsAt, above: Levels, cotangents: tuple[jax.Array, ...], square: jax.Array) -> Trust:
+    """Whether pairs make the derivative at a point inexact.
+
+    Args:
+      above, cotangents: of the levels above the last, in the Lagrangians of each other and in the last one.
+      square (n, n): J'J of the last level.
+    """
+    prepared, no = point.prepared, jnp.zeros((), bool)
+    robot, kin = prepared.problem.robot, without_slack(prepared, point.kin)
+    kink = held = no
+    forces = [(cotangents, square), *zip(above.cotangents, above.hessians, strict=True)]
+    for name, task in prepared.problem.tasks.items():
+        if isinstance(task, ActivePairs):
+            level = next(j for j, names in enumerate(prepared.levels) if name in names)
+            mine = list(row_spans(prepared, kin, prepared.levels[level])[name])
+            excess, found = task.task.excess(robot, kin), task.task.curvatures(robot, kin)
+            touching = jnp.abs(excess) <= at(VISIBLE, excess.dtype)
+            pressed = jnp.zeros_like(touching)
+            for cotangent, curve in forces:
+                if level < len(cotangent):
+                    # Released, a degree of freedom would move on by so much.
+                    reach = jnp.max(jnp.abs(point.boxed[level][jnp.asarray(mine)]), axis=1)
+                    moved = -cotangent[level][jnp.asarray(mine)] * reach / largest(jnp.diagonal(curve))
+                    pressed = pressed | (moved > at(FIRM, excess.dtype))
+            kink = kink | jnp.any(touching & ~pressed) | jnp.any(task.active & found.switches)
+            held = held | jnp.any(task.active & found.held)
+    return Trust(kink, held)
+
+
+def _clearances(problem: Problem) -> tuple[str, ...]:
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, ClearanceTask))

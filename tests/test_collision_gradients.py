@@ -1,0 +1,238 @@
+"""Derivatives of solutions that press on obstacles, against central differences in double precision."""
+
+import dataclasses
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.collision.nearest import nearest_curvatures, nearest_pairs
+
+# A ball, a rod and a block, each on its own end of an arm.
+ARM = """<mujoco model="reacher"><compiler angle="radian"/><worldbody>
+<body name="upper" pos="0 0 .3"><joint name="a" axis="0 0 1" range="-3 3"/>
+ <body name="fore"><joint name="b" axis="0 1 0" range="-2.8 2.8"/>
+  <body name="hand" pos="0 0 .5"><joint name="c" axis="0 1 0" range="-2.5 2.5"/>
+   <geom name="ball" type="sphere" size=".05" pos=".02 .03 .12" conaffinity="0"/>
+   <geom name="rod" type="capsule" size=".03 .08" pos=".01 -.12 .2" euler=".5 .4 0" conaffinity="0"/>
+   <body name="tool" pos="0 .02 .3"><joint name="d" axis="1 .3 0" range="-2 2"/>
+    <geom name="block" type="box" size=".04 .06 .05" pos=".01 .02 .1" euler=".3 .5 .7" conaffinity="0"/>
+    <site name="tip" pos=".01 .02 .1"/></body></body></body></body>
+</worldbody></mujoco>"""
+SHAPES, OBSTACLES = ("ball", "rod", "block"), ("spheres", "capsules", "boxes", "planes")
+STEP = 1e-5
+# What solutions depend on, and how many numbers it has.
+SIZES = {"posture": 4, "tip": 3, "center": 3, "turn": 3, "size": 3, "margin": 1, "shape": 3, "start": 4}
+Parameters = dict[str, Any]
+
+
+@cache
+def arm() -> jaxik.Robot:
+    with pytest.warns(jaxik.JaxikWarning, match="without mass"):
+        return jaxik.load_robot(ARM, geometry="model")
+
+
+def sized(grown: Any) -> jaxik.Robot:
+    """The robot with shapes (*batch, 3) larger."""
+    geometry = arm().geometry
+    size = geometry.size + grown[..., None, :]
+    return dataclasses.replace(arm(), geometry=dataclasses.replace(geometry, size=size))
+
+
+def world(center: Any, rotation: jaxlie.SO3, size: Any, kinds: Any) -> jaxik.World:
+    """One obstacle an element, of the kind (n,) that `kinds` says: a number of `OBSTACLES`."""
+
+    def there(kind: str) -> Any:
+        return jnp.broadcast_to(kinds == OBSTACLES.index(kind), center.shape[:-1])[..., None]
+
+    along = rotation.apply(jnp.asarray([0.0, 0, 1]))
+    radius, half = size[..., :1], along * size[..., 1:2]
+    pose = jaxlie.SE3.from_rotation_and_translation(rotation, center)
+    offset = jnp.sum(along * center, axis=-1, keepdims=True) - 0.1 + radius
+    at = center[..., None, :]
+    return jaxik.World(
+        spheres=jaxik.Spheres(at, radius, there("spheres")),
+        capsules=jaxik.Capsules(at - half[..., None, :], at + half[..., None, :], radius, there("capsules")),
+        boxes=jaxik.Boxes(jaxlie.SE3(pose.wxyz_xyz[..., None, :]), size[..., None, :], there("boxes")),
+        planes=jaxik.Planes(along[..., None, :], offset, there("planes")),
+    )
+
+
+class Scene:
+    """Elements that want to be where a shape of the arm is in an obstacle: by `pairs`, each in turn."""
+
+    def __init__(self, pairs: tuple[tuple[str, str], ...], each: int, below: bool, seed: int) -> None:
+        rng, self.pairs, self.below = np.random.default_rng(seed), pairs, below
+        count = each * len(pairs)
+        self.kinds = np.array([OBSTACLES.index(kind) for _, kind in pairs] * each)
+        q = np.asarray(arm().sample(jax.random.key(seed), (count,)), float)
+        near = np.array([self._center(shape, q[i]) for i, (shape, _) in enumerate(pairs * each)])
+        self.away = rng.normal(size=(count, 3))
+        self.away /= np.linalg.norm(self.away, axis=1, keepdims=True)
+        # Planes face the shape that they are to touch.
+        facing = jax.vmap(_facing)(-jnp.asarray(self.away))
+        tilted = jaxlie.SO3(jnp.asarray(rng.normal(size=(count, 4)))).normalize()
+        plane = jnp.asarray(self.kinds == OBSTACLES.index("planes"))[:, None]
+        self.rotation = jaxlie.SO3(jnp.where(plane, facing.wxyz, tilted.wxyz))
+        tip = arm().frame_pose(jnp.asarray(q + rng.normal(size=q.shape) * 0.05), "tip").translation()
+        self.values: Parameters = {
+            "posture": q,
+            "tip": np.asarray(tip),
+            "center": near + self.away * 0.1,
+            "turn": np.zeros((count, 3)),
+            "size": rng.uniform(0.05, 0.1, (count, 3)),
+            "margin": np.full((count, 1), 0.01),
+            "shape": np.zeros((count, 3)),
+            "start": q + 0.05,
+        }
+
+    def _center(self, shape: str, q: np.ndarray) -> np.ndarray:
+        geometry = arm().geometry
+        place = geometry.names.index(shape)
+        body = arm().topology.body_names[geometry.bodies[place]]
+        return np.asarray(arm().frame_pose(q, arm().frame(body)).apply(jnp.asarray(geometry.position[place], float)))
+
+    def problem(self, given: Parameters) -> jaxik.Problem:
+        rotation = self.rotation @ jaxlie.SO3.exp(given["turn"])
+        obstacles = world(given["center"], rotation, given["size"], self.kinds)
+        limit = jaxik.CollisionLimit(obstacles, pairs=self.pairs, margin=given["margin"][..., 0])
+        robot = sized(given["shape"])
+        rest = jaxik.PostureTask(given["posture"], cost=0.2, priority=int(self.below))
+        tasks: dict[str, Any] = {"rest": rest}
+        if self.below:
+            target = jaxlie.SE3.from_translation(given["tip"])
+            tasks["tip"] = jaxik.FrameTask(robot.frame("tip"), target, orientation_cost=None)
+        return jaxik.Problem(robot, tasks, limits=(jaxik.ConfigurationLimit(), limit))
+
+
+def _facing(direction: jax.Array) -> jaxlie.SO3:
+    """A rotation that takes the z axis to a direction."""
+    return jaxlie.SO3(jnp.asarray([1 + direction[2], -direction[1], direction[0], 0.0])).normalize()
+
+
+def compared(scene: Scene, call: Any) -> tuple[Any, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+    """What a verb returns of the elements, by how much q changes (n,) at most and how wrong tangents are (parameter).
+
+    All derivatives are elements of one program.
+    """
+    which = [(name, i) for name, size in SIZES.items() for i in range(size)]
+    base = {k: jnp.asarray(np.broadcast_to(v, (len(which), *v.shape))) for k, v in scene.values.items()}
+    unit = {
+        k: jnp.asarray([[np.eye(SIZES[k])[i] if name == k else np.zeros(SIZES[k])] for name, i in which]) + 0 * v
+        for k, v in base.items()
+    }
+    given = jax.tree.map(lambda v, d: jnp.stack([v, v + STEP * d, v - STEP * d]), base, unit)
+    along = jax.tree.map(lambda d: jnp.stack([d, 0 * d, 0 * d]), unit)
+    found, tangent = jax.jit(lambda x, t: jax.jvp(call, (x,), (t,)))(given, along)
+    differences = np.asarray(found.q[1] - found.q[2]) / (2 * STEP)
+    wrong = np.abs(np.asarray(tangent.q[0]) - differences).max(-1) / (1 + np.abs(differences).max(-1))
+    names = np.array([name for name, _ in which])
+    moved = np.abs(differences).max(-1)
+    first = jax.tree.map(lambda x: np.asarray(x)[0, 0] if np.ndim(x) > 1 else x, found)
+    return first, moved[names == "size"].max(0), wrong.max(0), {name: wrong[names == name].max(0) for name in SIZES}
+
+
+def exact_where_pressed(scene: Scene, call: Any, least: int) -> Any:
+    """Elements that an obstacle moves have exact derivatives, and no status that says another thing."""
+    found, moved, wrong, by_name = compared(scene, call)
+    # Differences are no measure of those that are not settled to 1e-10.
+    good = (found.derivative_status == jaxik.DerivativeStatus.EXACT) & (found.stationarity < 1e-10)
+    pressed = good & (moved > 0.05)
+    assert pressed.sum() >= least, (pressed.sum(), found.derivative_status)
+    assert wrong[good].max() < 1e-6, {name: x[good].max() for name, x in by_name.items()}
+    return found
+
+
+def test_a_lower_level_that_is_held_up_by_an_obstacle_has_exact_derivatives() -> None:
+    scene = Scene((("ball", "spheres"),), 12, below=True, seed=0)
+    found = exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 4)
+    held_up = (found.status == jaxik.Status.CONVERGED) & (found.clearance < 0.01 * 1.051)
+    assert (held_up & (found.derivative_status == jaxik.DerivativeStatus.EXACT)).sum() >= 3
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_kinds_of_pairs_have_exact_derivatives(shape: str) -> None:
+    scene = Scene(tuple((shape, kind) for kind in OBSTACLES), 4, below=False, seed=1)
+    exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 10)
+
+
+@pytest.mark.exhaustive
+def test_a_search_among_obstacles_has_exact_derivatives() -> None:
+    scene = Scene((("ball", "spheres"),), 12, below=True, seed=0)
+    exact_where_pressed(scene, lambda x: jaxik.search(scene.problem(x), jax.random.key(0)), 3)
+
+
+@pytest.mark.exhaustive
+def test_a_step_towards_obstacles_has_exact_derivatives() -> None:
+    scene = Scene((("ball", "spheres"), ("rod", "boxes"), ("block", "boxes")), 8, below=False, seed=2)
+    # From beside the obstacle, into it.
+    scene.values["center"] = scene.values["center"] + scene.away * 0.1
+
+    def stepped(given: Parameters) -> Any:
+        return jaxik.step(scene.problem(given), given["start"], 0.1, damping=1e-3)
+
+    found, moved, wrong, _ = compared(scene, stepped)
+    exact = found.derivative_status == jaxik.DerivativeStatus.EXACT
+    assert wrong[exact].max() < 1e-6 and (exact & (moved > 0.05)).sum() > 3
+
+
+# Of all kinds of pairs.
+TABLE = tuple((shape, kind) for shape in SHAPES for kind in OBSTACLES)
+
+
+@cache
+def curvatures() -> tuple[Any, Any, Any]:
+    """Curvatures, rows and central differences of rows (n, k, nv, nv), of obstacles as the last body is turned or not.
+
+    Of the first half of the elements, obstacles are turned anyhow; of the second, boxes and planes face the block.
+    """
+    rng, robot, count = np.random.default_rng(3), arm(), 60
+    q = jnp.asarray(robot.sample(jax.random.key(3), (count,)), float)
+    place = robot.geometry.names.index("block")
+    alike = robot.frame_pose(q, robot.frame("tool")).rotation() @ jaxlie.SO3(robot.geometry.quaternion[place])
+    anyhow = jaxlie.SO3(jnp.asarray(rng.normal(size=(count, 4)))).normalize()
+    turned = jnp.where(jnp.arange(count)[:, None] < count // 2, anyhow.wxyz, alike.wxyz)
+    center, size = jnp.asarray(rng.uniform(-0.4, 0.6, (count, 3))), jnp.asarray(rng.uniform(0.05, 0.15, (count, 3)))
+
+    @jax.jit
+    @jax.vmap
+    def at(q: jax.Array, turned: jax.Array, center: jax.Array, size: jax.Array) -> Any:
+        obstacles = world(center, jaxlie.SO3(turned), size, 0)
+        obstacles = jax.tree.map(lambda x: jnp.ones_like(x) if x.dtype == bool else x, obstacles)
+        limit = jaxik.CollisionLimit(obstacles, pairs=TABLE)
+        args, frames = (robot.geometry, obstacles, limit.table(robot)), limit.frames_of(robot)
+
+        def rows(q: jax.Array) -> Any:
+            return nearest_pairs(*args, robot.kinematics(q, frames), len(TABLE))
+
+        steps = jnp.eye(4) * STEP
+        after, before = (jax.lax.map(lambda dq, sign=sign: rows(q + sign * dq).jacobian, steps) for sign in (1, -1))
+        differences = jnp.moveaxis(after - before, 0, -1) / (2 * STEP)
+        return nearest_curvatures(*args, robot.kinematics(q, frames), len(TABLE)), rows(q), differences
+
+    return jax.device_get(at(q, turned, center, size))
+
+
+def test_curvatures_are_differences_of_rows() -> None:
+    found, here, differences = (jax.tree.map(lambda x: x[:30], each) for each in curvatures())
+    # Where two pairs are as near, a small motion may exchange them.
+    apart = np.diff(here.distance, axis=1) > 1e-3
+    alone = np.pad(apart, ((0, 0), (0, 1)), constant_values=True) & np.pad(
+        apart, ((0, 0), (1, 0)), constant_values=True
+    )
+    wrong = np.abs(found.hessian - (differences + differences.swapaxes(2, 3)) / 2).max((2, 3))
+    wrong /= 1 + np.abs(differences).max((2, 3))
+    assert wrong[alone & ~found.switches].max() < 1e-6 and np.mean(found.switches) < 0.01
+    assert not found.held.any() and np.mean(np.abs(differences).max((2, 3))[alone] > 0.1) > 0.9
+
+
+def test_shapes_that_face_each_other_are_said_to_switch() -> None:
+    found, _, _ = curvatures()
+    # The block with a box and a plane; with the capsule as well where that lies along a face.
+    assert (found.switches[30:].sum(1) >= 2).all() and np.mean(found.switches[30:]) < 0.25
