@@ -108,9 +108,9 @@ def _solved(arm: Arm, found: Scene, goals: np.ndarray) -> dict[str, Any]:
     blind = arm.blind(poses)
     begin = time.perf_counter()
     jax.block_until_ready(arm.apart(poses, world))
-    between = time.perf_counter()
+    between, spent = time.perf_counter(), time.process_time()
     solution = jax.block_until_ready(arm.apart(poses, world))
-    end = time.perf_counter()
+    end, spent = time.perf_counter(), time.process_time() - spent
     arm.first_call_s = arm.first_call_s or round(2 * between - begin - end, 1)
     solved = np.asarray(solution.converged)
     errors = np.stack([_errors(a, b) for a, b in zip(arm.poses(solution.q), poses, strict=True)]).max(axis=0)
@@ -122,6 +122,7 @@ def _solved(arm: Arm, found: Scene, goals: np.ndarray) -> dict[str, Any]:
         "colliding": int(np.sum(least_distances(model, np.asarray(solution.q)[solved], pairs) < -DEEP)),
         "inaccurate": int(np.sum((errors[solved] > (NEAR_ENOUGH, TURNED_ENOUGH)).any(axis=1))),
         "targets_per_s": round(len(goals) / (end - between)),
+        "targets_per_processor_s": round(len(goals) / spent),
         "steps": round(float(np.mean(solution.iterations)), 1),
         "starts": round(float(np.mean(solution.num_starts)), 2),
         "starts_at_most": int(np.max(solution.num_starts)),
