@@ -30,9 +30,8 @@ collect_ignore = [] if EXACT else ["exact"]
 # Linux gives a process 65,530 memory maps, and a compiled program takes a few of them; with 30,000 a worker holds 6 GB.
 MOST_MAPS = 12_000
 
-# A folder for each worker: entries are not written at once, and another worker might read half of one.
-WORKER = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jaxik" / "xla") / WORKER
+# All workers share it. An entry of which a worker reads half is a warning, which pyproject.toml ignores, and compiled.
+CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jaxik" / "xla")
 
 # Tracing makes millions of objects that live: 9 % of a test's time went into looking through them.
 gc.set_threshold(200_000, 50, 100)
@@ -44,6 +43,8 @@ jax.config.update("jax_compilation_cache_dir", str(CACHE))
 # Hundreds of small programs: each is worth keeping.
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+# Caches of a GPU, whose path would be part of what programs are found by: none was found in another folder.
+jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
 
 
 @pytest.fixture(autouse=True, scope="module")
