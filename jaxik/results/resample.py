@@ -1,6 +1,7 @@
 """A motion at another rate: the quadratic B-spline of its configurations."""
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,9 +46,20 @@ def resampled(topology: Topology, q: jax.Array, velocity: jax.Array, dt: float, 
     # Velocities are reached in the middle of their steps; `place` counts steps from the start of the motion.
     place = np.minimum(np.arange(1, count + 1) * new_dt / dt, steps)
     knot = np.floor(place + 0.5).astype(int)
-    share = jnp.asarray(place + 0.5 - knot, q.dtype).reshape(-1, *(1,) * (q.ndim - 1))
+    share = jnp.asarray(place + 0.5 - knot, q.dtype)
     first, second = np.maximum(knot - 1, 0), np.minimum(knot, steps - 1)
-    before, after = velocity[first], velocity[second]
+    step = np.clip(np.ceil(place * (1 - ROUNDING)).astype(int) - 1, 0, steps - 1)
+    along, blended, change = _sampled(topology, q, velocity, dt, knot, share)
+    return Resampled(along, blended, change, step, first, second, share)
+
+
+@partial(jax.jit, static_argnums=0)  # op by op it was some 150 small programs
+def _sampled(
+    topology: Topology, q: jax.Array, velocity: jax.Array, dt: jax.Array | float, knot: Any, share: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Configurations, velocities and accelerations at a share (n,) of the way between the middles of two steps."""
+    share = share.reshape(-1, *(1,) * (q.ndim - 1))
+    before, after = velocity[jnp.maximum(knot - 1, 0)], velocity[jnp.minimum(knot, q.shape[0] - 1)]
     moved = jnp.vectorize(lambda q, dq: integrate(topology, q, dq), signature="(q),(v)->(q)")
     start, end = moved(q[:1], -dt * velocity[:1]), moved(q[-1:], dt * velocity[-1:])
     # One more configuration at both ends, as if the first and the last step went on.
@@ -59,6 +71,4 @@ def resampled(topology: Topology, q: jax.Array, velocity: jax.Array, dt: float, 
     scalar[[topology.joints[j].q_index for j in topology.scalar_joints]] = True
     # Rounding must not take a joint past a limit that its neighbours keep.
     along = jnp.where(scalar, jnp.clip(along, around.min(axis=0), around.max(axis=0)), along)
-    step = np.clip(np.ceil(place * (1 - ROUNDING)).astype(int) - 1, 0, steps - 1)
-    blended = (1 - share) * before + share * after
-    return Resampled(along, blended, (after - before) / dt, step, first, second, jnp.ravel(share))
+    return along, (1 - share) * before + share * after, (after - before) / dt
