@@ -238,11 +238,13 @@ def test_search_finds_what_is_free_and_says_what_is_not() -> None:
         one.check()
 
 
+def solvable(targets: Any, limit: jaxik.CollisionLimit) -> jaxik.Problem:
+    return dataclasses.replace(problem(targets, None), limits=(jaxik.ConfigurationLimit(), limit))
+
+
 def test_solve_moves_out_of_an_obstacle() -> None:
-    limits = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world())
     q, targets, before = starts()
-    given = dataclasses.replace(problem(targets, None), limits=limits)
-    found = jaxik.solve(given, q)
+    found = jaxik.solve(solvable(targets, jaxik.CollisionLimit(world())), q)
     converged = np.asarray(found.converged)
     assert converged[(before < -0.02)].sum() > 10
     assert in_a_world(found.q)[converged].max() == 0 and (found.clearance[converged] >= 0.005).all()
@@ -276,13 +278,17 @@ def test_derivatives_by_obstacles_are_exact() -> None:
 
 
 def test_an_obstacle_that_is_nan_is_nonfinite() -> None:
-    @jax.jit
-    def statuses(center: jax.Array) -> Any:
-        limit = jaxik.CollisionLimit(jaxik.World(spheres=jaxik.Spheres(center[None], 0.1)))
-        given = problem(jnp.zeros(3), limit)
-        return jaxik.step(given, arm().q_home, DT).status, jaxik.solve(given).status
+    """As data under `jit`; on the host it is refused."""
+    q, targets, _ = starts()
+    centers = np.asarray([center for center, _ in BALLS])
 
-    assert statuses(jnp.full(3, jnp.nan)) == (jaxik.Status.NONFINITE,) * 2
+    def spoilt(given: jaxik.Problem) -> jaxik.Problem:
+        return jax.tree.map(lambda x: x.at[1].set(jnp.nan) if np.array_equal(x, centers) else x, given)
+
+    limit = jaxik.CollisionLimit(world())
+    _, (status, *_) = walk(spoilt(problem(targets, limit)), q)
+    assert (status == jaxik.Status.NONFINITE).all()
+    assert (jaxik.solve(spoilt(solvable(targets, limit)), q).status == jaxik.Status.NONFINITE).all()
 
 
 def test_a_clearance_task_keeps_away_as_far_as_its_cost_goes() -> None:

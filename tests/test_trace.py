@@ -36,6 +36,16 @@ def test_a_row_for_every_step_and_one_for_the_start() -> None:
         np.testing.assert_array_equal(np.isnan(column), ~written)
 
 
+def test_without_being_asked_nothing_is_recorded_and_what_is_found_is_the_same() -> None:
+    """To the last bit as users compile it: tests/exact."""
+    plain, traced = found(trace=False), found()
+    assert plain.trace is None
+    for name in ("status", "iterations"):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(traced, name))
+    for name in ("q", "cost", "stationarity"):
+        np.testing.assert_allclose(getattr(plain, name), getattr(traced, name), rtol=1e-9, atol=1e-12)
+
+
 def test_the_last_row_is_what_solve_returns_and_the_first_where_it_started() -> None:
     solution, trace = found(), trace_of(found())
     last = np.arange(5), solution.iterations
