@@ -3,11 +3,13 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik.datasets.rows import RowSolver
 
 
+@exhaustive
 @pytest.mark.parametrize("name", ["ur5e"])
 def test_bits_do_not_depend_on_how_many_rows_are_solved_at_once(name: str) -> None:
     robot = jaxik.load_robot(name).astype(jnp.float32)

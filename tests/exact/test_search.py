@@ -47,11 +47,8 @@ def test_an_element_does_not_depend_on_its_batch() -> None:
     targets, whole = planar_targets(), found()
     few = search(planar(targets[:3]), jax.random.key(0))
     np.testing.assert_array_equal(few.q, whole.q[:3])
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(6))
-    backwards = search(planar(targets[::-1]), keys[::-1])
+    backwards = search(planar(targets[::-1]), keys_of_elements()[::-1])
     np.testing.assert_array_equal(backwards.q, whole.q[::-1])
-    legacy = search(planar(targets), jax.random.PRNGKey(0))
-    np.testing.assert_array_equal(legacy.q, whole.q)
     # From home the third is met at once; where several starts are made, the key shows.
     other = search(planar(targets), jax.random.key(1))
     assert (other.iterations != whole.iterations).any()
@@ -82,14 +79,23 @@ def test_an_arm_does_not_depend_on_who_else_needs_its_lanes() -> None:
             np.testing.assert_array_equal(getattr(found, name), getattr(whole, name)[which], err_msg=name)
 
 
-def test_it_traces_under_jit_and_folds_under_vmap() -> None:
-    targets, whole = planar_targets(), found()
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(6))
+def keys_of_elements() -> jax.Array:
+    return jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(6))
+
+
+def test_it_folds_under_vmap() -> None:
+    """A key of an element of its own is folded with its place in the batch: the first."""
+    mapped = jax.vmap(lambda target, key: search(planar(target), key[None]))(planar_targets(), keys_of_elements())
+    np.testing.assert_array_equal(mapped.q[:, 0], found().q)
+
+
+@exhaustive
+def test_it_traces_under_jit_and_folds_under_two_vmaps_and_takes_a_key_of_numbers() -> None:
+    targets, whole, keys = planar_targets(), found(), keys_of_elements()
     jitted = jax.jit(lambda targets, keys: search(planar(targets), keys))(targets, keys)
     np.testing.assert_array_equal(jitted.q, whole.q)
-    # A key of an element of its own is folded with its place in the batch: the first.
-    mapped = jax.vmap(lambda target, key: search(planar(target), key[None]))(targets, keys)
-    np.testing.assert_array_equal(mapped.q[:, 0], whole.q)
+    legacy = search(planar(targets), jax.random.PRNGKey(0))
+    np.testing.assert_array_equal(legacy.q, whole.q)
     nested = jax.vmap(jax.vmap(lambda target, key: search(planar(target), key[None])))
     pairs = nested(targets.reshape(2, 3, 3), keys.reshape(2, 3))
     np.testing.assert_array_equal(pairs.q.reshape(6, 2), whole.q)

@@ -1,11 +1,13 @@
 """Traces of `solve`, to the last bit: recording changes nothing."""
 
 import numpy as np
+from tables import exhaustive
 from traces import found
 
 from jaxik import SolveOptions
 
 
+@exhaustive
 def test_without_being_asked_nothing_is_recorded_and_with_it_nothing_else_changes() -> None:
     plain, traced = found(trace=False), found()
     assert (
