@@ -27,6 +27,8 @@ ACCELERATION = {"hinge": 10.0, "slide": 3.0, "ball": 12.0}
 MOST = np.array([10.0, 3.0, 12.0, 12.0, 12.0])
 DTS = np.array([0.002, 0.01, 0.05])
 GAINS = np.array([0.95, 1.0, 0.4])
+MARGINS = (0.0, 0.1)
+AXES = (1.0, -1.0, 1.0), (2.0, -1.0, 0.5)
 STEPS = 1000
 
 
@@ -41,7 +43,7 @@ def asked(gain: Any, margin: Any) -> Problem:
     return Problem(robot(), {"rest": PostureTask(robot().q_home)}, limits)
 
 
-def posture(sign: Any, axis: Any = (1.0, -1.0, 1.0)) -> jax.Array:
+def posture(sign: Any, axis: Any) -> jax.Array:
     """Beyond all limits: the ball turned by 3 rad about an axis."""
     axis = jnp.asarray(axis)
     ball = jaxlie.SO3.exp(sign * 3 * axis / jnp.linalg.norm(axis)).wxyz
@@ -49,12 +51,17 @@ def posture(sign: Any, axis: Any = (1.0, -1.0, 1.0)) -> jax.Array:
 
 
 @cache
-def approached(margin: float, axis: Any = (1.0, -1.0, 1.0)) -> Track:
-    """For each duration, gain and direction (3, 3, 2): joints from the middle to their limits."""
-    target = jax.vmap(lambda sign: posture(sign, axis))(jnp.array([1.0, -1.0]))
-    problem = asked(GAINS[:, None], margin)
-    targets = {"rest": jnp.broadcast_to(target, (STEPS, 2, 6))}
-    return track(problem, robot().q_home, DTS[:, None, None], targets)
+def approaches() -> Track:
+    """For each margin, duration, gain, axis of the ball and direction (2, 3, 3, 2, 2): joints go to their limits."""
+    target = jnp.stack([jnp.stack([posture(sign, axis) for sign in (1.0, -1.0)]) for axis in AXES])
+    margin, dt, gain = (x[..., None, None] for x in np.ix_(MARGINS, DTS, GAINS))
+    targets = {"rest": jnp.broadcast_to(target, (STEPS, *target.shape))}
+    return track(asked(gain, margin), robot().q_home, dt, targets)
+
+
+def approached(name: str, margin: float = 0.0, axis: int = 0) -> np.ndarray:
+    """What a track says of each duration, gain and direction (STEPS, 3, 3, 2, n)."""
+    return np.asarray(getattr(approaches(), name))[:, MARGINS.index(margin), :, :, axis]
 
 
 def limits_with(margin: float) -> tuple[np.ndarray, np.ndarray, float]:
@@ -62,16 +69,16 @@ def limits_with(margin: float) -> tuple[np.ndarray, np.ndarray, float]:
     return lower[:2] + margin, upper[:2] - margin, float(upper[2]) - margin
 
 
-@pytest.mark.parametrize("margin", [0.0, 0.1])
+@pytest.mark.parametrize("margin", MARGINS)
 def test_no_step_of_an_approach_brakes_harder_than_it_may(margin: float) -> None:
-    change = np.abs(np.asarray(approached(margin).acceleration)).max(axis=0)
+    change = np.abs(approached("acceleration", margin)).max(axis=0)
     assert np.all(change <= MOST * (1 + 1e-9))
 
 
-@pytest.mark.parametrize("margin", [0.0, 0.1])
+@pytest.mark.parametrize("margin", MARGINS)
 def test_limits_are_reached_and_never_passed(margin: float) -> None:
     lower, upper, angle = limits_with(margin)
-    q = np.asarray(approached(margin).q)
+    q = approached("q", margin)
     assert np.all((q[..., :2] >= lower) & (q[..., :2] <= upper))
     assert np.all(q[-1, :, :, 0, :2] == upper) and np.all(q[-1, :, :, 1, :2] == lower)
     turned = 2 * np.arctan2(np.linalg.norm(q[..., 3:], axis=-1), np.abs(q[..., 2]))
@@ -80,17 +87,16 @@ def test_limits_are_reached_and_never_passed(margin: float) -> None:
 
 def test_a_ball_that_turns_about_changing_axes_is_stopped_harder_but_not_as_by_a_wall() -> None:
     """Its rates reach their accelerations one after the other. Without foresight it was stopped 123 times as hard."""
-    found = approached(0.0, (2.0, -1.0, 0.5))
-    change = np.abs(np.asarray(found.acceleration)).max(axis=0) / MOST
+    change, q = np.abs(approached("acceleration", axis=1)).max(axis=0) / MOST, approached("q", axis=1)
     assert np.all(change[..., :2] <= 1 + 1e-9) and np.all(change < 15)
-    turned = 2 * np.arctan2(np.linalg.norm(found.q[..., 3:], axis=-1), np.abs(found.q[..., 2]))
+    turned = 2 * np.arctan2(np.linalg.norm(q[..., 3:], axis=-1), np.abs(q[..., 2]))
     assert np.all(turned <= 1.2 + 1e-12) and np.allclose(turned[-1], 1.2, atol=1e-6)
 
 
 def test_nothing_brakes_sooner_than_it_needs() -> None:
     """On its way every joint speeds up, keeps its speed or brakes, each as hard as it may, but for a few steps."""
-    found = approached(0.0)
-    acceleration, velocity = np.abs(found.acceleration[..., :2]) / MOST[:2], np.abs(found.velocity[..., :2])
+    acceleration, velocity = (np.abs(approached(name)[..., :2]) for name in ("acceleration", "velocity"))
+    acceleration = acceleration / MOST[:2]
     idle = (acceleration < 1 - 1e-9) & (velocity > 1e-9) & (velocity < 4 - 1e-9)
     assert np.all(idle[:, :, 1].sum(axis=0) <= 2)  # of gain 1
 
