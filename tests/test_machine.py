@@ -7,6 +7,7 @@ import jax
 import pytest
 from fresh import run, run_program
 from own_tasks import PLANAR
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 
@@ -24,21 +25,26 @@ def solved(target):
     task = jaxik.FrameTask(robot.frame("tip"), target, orientation_cost=None)
     return jaxik.search(jaxik.Problem(robot, {{"tip": task}}), jax.random.key(0))
 
-few, many, jitted = solved(target[:100]), solved(target), jax.jit(solved)(target)
+few, many = solved(target[:100]), solved(target)
 assert len(many.q.sharding.device_set) == cores
 np.testing.assert_array_equal(many.q[:100], few.q)
-np.testing.assert_array_equal(jitted.q, many.q)
-mesh = jax.sharding.Mesh(jax.devices(), ("mine",), axis_types=(jax.sharding.AxisType.Auto,))
-part = jax.sharding.PartitionSpec("mine")
-own = jax.shard_map(lambda t: solved(t).status, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
-assert (own(target[: 128 * cores]) == 0).all()
 assert any(kept.iterdir())
 """
 
 
-def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path) -> None:
+INSIDE = f"""{SHARED}
+np.testing.assert_array_equal(jax.jit(solved)(target).q, many.q)
+mesh = jax.sharding.Mesh(jax.devices(), ("mine",), axis_types=(jax.sharding.AxisType.Auto,))
+part = jax.sharding.PartitionSpec("mine")
+own = jax.shard_map(lambda t: solved(t).status, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
+assert (own(target[: 128 * cores]) == 0).all()
+"""
+
+
+@pytest.mark.parametrize("program", [SHARED, pytest.param(INSIDE, marks=exhaustive)], ids=["alone", "inside a program"])
+def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path, program: str) -> None:
     # As users compile: unoptimised, programs of other numbers of lanes differ by 3e-6.
-    done = run("-c", SHARED, str(tmp_path / "kept"))
+    done = run("-c", program, str(tmp_path / "kept"))
     assert done.returncode == 0, done.stderr
 
 
@@ -100,7 +106,9 @@ assert "4096 elements runs on one of 2 cores: call jaxik.use_all_cores() right a
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("name", NOT_SAID)
+@pytest.mark.parametrize(
+    "name", mostly_exhaustive(NOT_SAID, ["use_all_cores", "devices by a flag", "a mesh of one's own"])
+)
 def test_nothing_is_said_of_cores_that_are_used_or_were_set_up(name: str) -> None:
     setup, check, environment = NOT_SAID[name]
     done = run("-c", IDLE, setup, check, **environment)
