@@ -247,6 +247,7 @@ def test_planes_can_be_switched_off_and_moved_for_each_element() -> None:
     assert solution.q[2, 6] == start[6]
 
 
+@exhaustive
 def test_when_steps_run_out_some_are_left_for_the_constraints() -> None:
     robot, tip = four_bar(), four_bar().frame("tip")
     starts = np.random.default_rng(3).uniform(-0.6, 0.6, (COUNT, robot.nq))

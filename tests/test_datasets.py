@@ -248,6 +248,7 @@ def test_rows_that_do_not_converge_are_drawn_again(problem: jaxik.Problem) -> No
     assert (drawn["targets/tip/position"][~good] != kept["targets/tip/position"][~good]).any(axis=1).all()
 
 
+@exhaustive
 def test_all_solutions_of_a_pose_are_a_row(problem: jaxik.Problem) -> None:
     rows = RowSolver(jaxik.Plan(problem, 20, options=jaxik.SearchOptions(solutions=8)), 20).rows(0, 20)
     assert rows["q"].shape == (20, 8, 6) and rows["status"].shape == (20, 8) == rows["residuals/tip/position"].shape
@@ -255,6 +256,7 @@ def test_all_solutions_of_a_pose_are_a_row(problem: jaxik.Problem) -> None:
     assert (rows["status"] == jaxik.Status.CONVERGED).sum(axis=1).min() >= 2
 
 
+@exhaustive
 def test_robots_are_randomised_and_what_was_drawn_is_stored(problem: jaxik.Problem) -> None:
     def longer(problem: jaxik.Problem, key: jax.Array) -> Any:
         scale = jax.random.uniform(key, (), minval=0.8, maxval=1.2)

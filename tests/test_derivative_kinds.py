@@ -205,6 +205,7 @@ def test_an_element_without_a_derivative_leaves_that_of_what_is_shared_alone(ver
         jax.tree.map(np.testing.assert_array_equal, together, alone)
 
 
+@exhaustive
 def test_two_levels_out_of_reach_are_told_from_one() -> None:
     """Along one axis too far away, and along another, which the stretched arm cannot be moved along any more."""
     q0 = jnp.asarray([0.2, 0.4])

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import own_tasks
 import pytest
 from derivatives import Case, check_solve, check_step, linkage, near, off_limits
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -90,7 +90,8 @@ SOLVED: dict[str, Callable[[], Case]] = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(SOLVED, ["a loop as a task"]))
+@exhaustive
+@pytest.mark.parametrize("name", SOLVED)
 def test_derivatives_of_a_solution_are_those_of_solving_again(name: str) -> None:
     check_solve(SOLVED[name]())
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik.batching.broadcast import over_batch
@@ -171,8 +172,9 @@ def test_lanes_equal_vmap(mapped: tuple[bool, bool]) -> None:
         assert_equal_named(name, got[name], want[name])
 
 
-@pytest.mark.parametrize("mapped", MAPPED.values(), ids=MAPPED)
-def test_gradients_through_lanes_equal_gradients_through_vmap(mapped: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("operands", mostly_exhaustive(MAPPED, ["both", "first"]))
+def test_gradients_through_lanes_equal_gradients_through_vmap(operands: str) -> None:
+    mapped = MAPPED[operands]
     table = {name: f for name, f in FUNCTIONS.items() if name != "integer product"}
     table["custom vjp"] = lambda x, y: reversed_slope(x) + reversed_slope(y)
 

@@ -245,7 +245,8 @@ def cost_of(task: Any, cost: Any) -> Any:
     return type(task)(task.q, cost=cost, free_joints=task.free_joints, priority=task.priority)
 
 
-@pytest.mark.parametrize("lower", mostly_exhaustive([1.0, 1e4], [1e4]))
+@exhaustive
+@pytest.mark.parametrize("lower", [1.0, 1e4])
 def test_in_float32_the_tip_is_met_all_the_same(lower: float) -> None:
     reached = np.asarray(alone().converged)
     found = with_posture(lower, dtype=jnp.float32)

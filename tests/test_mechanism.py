@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik.robot.robot import Robot
@@ -161,6 +161,7 @@ def test_what_is_free_in_a_closure_turns_and_shifts_and_the_rest_does_not() -> N
             assert (gap < 1e-12) == expected and (expected or gap > 0.1), (kind, gap)
 
 
+@exhaustive
 def test_a_solution_has_the_derivatives_of_differences_by_the_geometry() -> None:
     robot = four_bar()
 

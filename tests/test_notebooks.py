@@ -19,7 +19,7 @@ import nbformat
 import numpy as np
 import pytest
 from PIL import Image
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 from jaxik.pictures import canvas
 from notebooks.store import executed
@@ -98,6 +98,7 @@ def test_a_run_of_a_notebook_says_what_is_stored(path: Path) -> None:
     assert differences(read(path), executed(path)) == []
 
 
+@exhaustive
 @needs_gl
 @pytest.mark.usefixtures("as_tests_run")
 @pytest.mark.parametrize("name", SMALL)
@@ -209,7 +210,7 @@ def python_with_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-@pytest.mark.exhaustive
+@exhaustive
 @needs_gl
 @each_notebook
 def test_a_notebook_runs_on_an_installed_wheel_in_three_minutes(

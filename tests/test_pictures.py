@@ -29,8 +29,8 @@ from jaxik.pictures.surfaces import grid_surface, hull_surface
 
 SIZE = 160, 120
 MAGENTA = 1.0, 0.0, 1.0
-# An arm, a hand with couplings and a closed loop.
-EVERY_ROBOT = pytest.mark.parametrize("name", mostly_exhaustive(jaxik.bundled_robots(), ["panda", "hand", "four_bar"]))
+# An arm and a closed loop.
+EVERY_ROBOT = pytest.mark.parametrize("name", mostly_exhaustive(jaxik.bundled_robots(), ["panda", "four_bar"]))
 needs_gl = pytest.mark.skipif(canvas.backend() is None, reason="no OpenGL: apt-get install libegl1 libosmesa6")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik.cli.plans import read_plan
@@ -35,7 +36,7 @@ def problem() -> jaxik.Problem:
     return jaxik.Problem(robot, {"tip": task}, limits)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", mostly_exhaustive(KINDS, ["pairs", "trajectories"]))
 def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Problem, kind: str, tmp_path: Path) -> None:
     plan = jaxik.Plan(problem, randomize=DRAWN, model="double_pendulum", **KINDS[kind])
     solver = RowSolver(plan, COUNT)

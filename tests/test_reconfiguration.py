@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik.robot.robot import Robot
@@ -137,6 +138,7 @@ def walk(q: jax.Array, pinned: jax.Array, places: jax.Array, bodies: jax.Array) 
     return jax.lax.scan(stride, q, (pinned, places, bodies))[1]
 
 
+@exhaustive
 def test_a_hexapod_walks_twenty_steps_on_pinned_feet() -> None:
     robot = jaxik.load_robot("hexapod")
     q, count = robot.q_home, np.arange(STEPS)

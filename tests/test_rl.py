@@ -39,7 +39,7 @@ def followed(act: PoseAction, q: Any, actions: Any) -> tuple[jax.Array, Any]:
 
 @pytest.mark.parametrize(("name", "axes", "reference"), [
     pytest.param("panda", "world", "target", marks=exhaustive),
-    ("panda", "frame", "measured"),
+    pytest.param("panda", "frame", "measured", marks=exhaustive),
     ("ur5e on its side", "base", "target"),
     pytest.param("ur5e on its side", "world", "measured", marks=exhaustive),
 ])  # fmt: skip
@@ -149,6 +149,7 @@ def test_a_constant_sag_does_not_drag_the_target_however_small_actions_are(small
     np.testing.assert_array_equal(state.targets["tip"].wxyz_xyz, start.targets["tip"].wxyz_xyz)
 
 
+@exhaustive
 def test_gravity_does_not_make_a_target_drift() -> None:
     """C MuJoCo, position actuators that sag: actions of zero for 1,000 steps; from the measured pose the arm sinks."""
     robot = robot_of("panda")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from own_tasks import MIXED
 from searches import PLANE, arm, errors, found, planar, planar_targets, tip_task
-from tables import exhaustive, mostly_exhaustive
+from tables import exhaustive
 from ur_kinematics import branches as closed_form
 
 import jaxik
@@ -145,6 +145,7 @@ def branched(robot: jaxik.Robot) -> jax.Array:
     return robot.sample(jax.random.key(3), (30,))
 
 
+@exhaustive
 def test_all_branches_of_a_six_joint_arm_are_found() -> None:
     robot, target, solution = branches()
     assert solution.q.shape == (30, 8, 6) and solution.status.shape == (30, 8)
@@ -164,7 +165,8 @@ def test_all_branches_of_a_six_joint_arm_are_found() -> None:
         assert (np.abs(q - home)[:, inside] <= np.pi + 1e-9).all()
 
 
-@pytest.mark.parametrize("rank_by", mostly_exhaustive(["reference", "limits"], ["limits"]))
+@exhaustive
+@pytest.mark.parametrize("rank_by", ["reference", "limits"])
 def test_the_preferred_solution_is_the_best_of_all(rank_by: str) -> None:
     robot, target, several = branches()
     reference = jnp.array([0.5, -1.0, 1.0, -0.5, 0.5, 0.0])
@@ -186,6 +188,7 @@ def test_the_preferred_solution_is_the_best_of_all(rank_by: str) -> None:
     assert np.mean(merit(solution.q) <= of_all + 1e-6) > 0.95
 
 
+@exhaustive
 def test_constraints_and_half_spaces_hold_in_a_search() -> None:
     robot = jaxik.load_robot("panda")
     tip, elbow = robot.frame("tcp"), robot.frame("link4")
@@ -198,6 +201,7 @@ def test_constraints_and_half_spaces_hold_in_a_search() -> None:
     assert robot.frame_pose(solution.q, elbow).translation()[:, 0].max() < 0.2 + 1e-9
 
 
+@exhaustive
 def test_every_joint_type_is_searched() -> None:
     robot = jaxik.load_robot(MIXED)
     q = robot.sample(jax.random.key(0), (8,))

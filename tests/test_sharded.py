@@ -5,6 +5,7 @@ Derivatives in meshes of explicit axes have them within rounding: there XLA fuse
 
 import pytest
 from fresh import run, run_program
+from tables import exhaustive
 
 PROGRAM = """
 import contextlib, sys, jax
@@ -74,8 +75,10 @@ print("equal")
 
 
 @pytest.mark.parametrize(("kind", "where", "names"), [
-    ("Auto", "call", ["solve", "gradient"]), ("Explicit", "call", ["step", "gradient"]),
-    ("Auto", "set_mesh", ["step", "gradient"]), ("Explicit", "set_mesh", ["gradient"]),
+    ("Auto", "call", ["solve", "gradient"]),
+    ("Explicit", "set_mesh", ["gradient"]),
+    pytest.param("Explicit", "call", ["step", "gradient"], marks=exhaustive),
+    pytest.param("Auto", "set_mesh", ["step", "gradient"], marks=exhaustive),
 ])  # fmt: skip
 def test_what_is_spread_over_devices_stays_there(kind: str, where: str, names: list[str]) -> None:
     """Whether only the arrays of a call say it or `jax.set_mesh` too, which leaves whole what is not spread.
@@ -86,7 +89,7 @@ def test_what_is_spread_over_devices_stays_there(kind: str, where: str, names: l
     assert found.stdout.strip().endswith("equal"), found.stderr[-2000:]
 
 
-@pytest.mark.exhaustive
+@exhaustive
 @pytest.mark.parametrize("where", ["call", "set_mesh"])
 @pytest.mark.parametrize(("kind", "names"), [
     ("Auto", ["solve", "search", "step", "track", "vmap", "uneven", "two axes"]),

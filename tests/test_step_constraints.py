@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from limit_rows import UNOPTIMISED, mixed
 from own_tasks import Height
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import Problem, Status, linearize, step
@@ -238,12 +238,12 @@ def loop_in_a_plane() -> Scene:
 @pytest.mark.parametrize(
     ("scene", "dtype", "left"),
     [
-        (two_directions, np.float64, 1e-14),
-        (pose_in_a_plane, np.float64, 1e-14),
+        pytest.param(two_directions, np.float64, 1e-14, marks=exhaustive),
+        pytest.param(pose_in_a_plane, np.float64, 1e-14, marks=exhaustive),
         (pose_in_a_plane, np.float32, 1e-6),
         (loop_in_a_plane, np.float64, 1e-14),
         # So near, the posture still turns it: 5e-5 to 4e-4 are left, by how XLA rounds.
-        (look_from_near, np.float64, 1e-3),
+        pytest.param(look_from_near, np.float64, 1e-3, marks=exhaustive),
     ],
 )
 def test_rows_that_follow_from_others_contradict_nothing_down_to_the_last_digit(

@@ -11,7 +11,7 @@ import own_tasks
 import pytest
 from derivatives import QUICK
 from second_order import second_order
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import (
@@ -135,6 +135,7 @@ def test_residuals_and_derivatives_are_finite_where_formulas_have_their_singular
     np.testing.assert_allclose(np.linalg.norm(found["residual"]["look"][3]), 1, rtol=0.2)
 
 
+@exhaustive
 def test_tasks_are_solved_together() -> None:
     robot = mixed().with_frame("floor", "world", jaxlie.SE3.from_translation(jnp.array([0.0, 0, -5])))
     goal = robot.sample(jax.random.key(5), (3,))

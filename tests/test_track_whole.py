@@ -11,6 +11,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -205,6 +206,7 @@ def test_other_targets_limits_and_seeds_compile_nothing() -> None:
     assert whole_path._cache_size() == programs
 
 
+@exhaustive
 def test_what_stands_behind_a_path_changes_nothing() -> None:
     """Programs have room for more waypoints."""
     options = WholePathOptions(candidates=32)
@@ -271,6 +273,7 @@ def from_start(dtype: str) -> tuple[Track, np.ndarray, np.ndarray]:
     return found, np.asarray(start), at
 
 
+@exhaustive
 def test_a_start_that_is_given_is_kept() -> None:
     motion, start, _ = from_start("float64")
     assert motion.check().jumps.tolist() == [0, 0]
@@ -279,9 +282,8 @@ def test_a_start_that_is_given_is_kept() -> None:
     assert np.allclose(motion.velocity[0], moved / DT, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "digits"), [("float64", 1e-9), pytest.param("float32", 1e-5, marks=pytest.mark.exhaustive)]
-)
+@exhaustive
+@pytest.mark.parametrize(("dtype", "digits"), [("float64", 1e-9), ("float32", 1e-5)])
 def test_balls_bases_couplings_and_obstacles_are_kept(dtype: str, digits: float) -> None:
     """By C MuJoCo."""
     motion, start, at = from_start(dtype)
