@@ -115,6 +115,28 @@ def test_nothing_is_said_of_cores_that_are_used_or_were_set_up(name: str) -> Non
     assert done.returncode == 0, done.stderr
 
 
+SPREAD = """
+import sys, jax
+jax.config.update("jax_num_cpu_devices", 2)
+import jax.numpy as jnp, jaxik
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+place = jaxik.enable_compilation_cache(sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
+linear = jax.device_put(jnp.ones((8, 2)), NamedSharding(mesh, PartitionSpec("x")))
+found = jax.jit(lambda c: jaxik.qp(jnp.eye(2), c, lower=-0.5).x)(linear)
+assert found.sharding.spec == PartitionSpec("x") and (found == -0.5).all()
+print(len(list(place.glob("*-cache"))))
+"""
+
+
+def test_programs_over_spread_batches_are_kept(tmp_path: Path) -> None:
+    """A later process finds them: it keeps no other one."""
+    kept = [run_program(SPREAD, str(tmp_path / "programs")).stdout.split()[-1] for _ in range(2)]
+    assert kept[0] == kept[1] != "0"
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     before = jax.config.jax_compilation_cache_dir

@@ -102,6 +102,10 @@ def lanes_for(width: int, elements: int) -> int:
 def enable_compilation_cache(directory: str | os.PathLike[str] | None = None) -> Path:
     """Keep compiled programs in a directory, so that later runs start at once; the same as JAX's own settings.
 
+    With batches that are spread over devices, too: JAX would look for a program by the address of the function that
+    divides it, another one in each run. What that of jaxik does follows from the program. Where a `custom_partitioning`
+    of your own divides one program in several ways, set `jax_remove_custom_partitioning_ptr_from_cache_key` to False.
+
     Args:
       directory: by default `jaxik` in the user's cache directory.
 
@@ -117,4 +121,5 @@ def enable_compilation_cache(directory: str | os.PathLike[str] | None = None) ->
     jax.config.update("jax_compilation_cache_dir", str(place))
     # JAX keeps what took longer than a second; small programs are most of what a first call waits for.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
     return place
