@@ -1,8 +1,11 @@
 """Datasets: rows follow from their index alone, whatever happened on the way; damage is named and made good."""
 
 import dataclasses
+import itertools
 import json
 import os
+import resource
+import shlex
 import shutil
 import signal
 import subprocess
@@ -184,8 +187,26 @@ dataset: {count: 5000, shard: 64}
 """
 
 
-def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of another process, which was not killed."""
+def interrupted(words: list[str], shards: int, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> list[str]:
+    """What a command that is interrupted after so many shards says that goes on."""
+    rows, calls = RowSolver.rows, itertools.count()
+
+    def until(self: RowSolver, *given: Any) -> Any:
+        if next(calls) == shards:
+            raise KeyboardInterrupt
+        return rows(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RowSolver, "rows", until)
+        patch.setattr(sys, "argv", ["jaxik", *words])
+        assert main(words) == 130
+    [said] = capsys.readouterr().err.splitlines()
+    assert said.startswith("jaxik: interrupted; go on with: jaxik ") and said.endswith(" --resume")
+    return shlex.split(said.partition(": jaxik ")[2])
+
+
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Those of another process, which was interrupted, and went on as it said."""
     (tmp_path / "c.yaml").write_text(PENDULUM)
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     commits = tmp_path / "out.zarr" / "commits"
@@ -219,7 +240,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pyt
     assert run.returncode == 0
     facts = json.loads(said.splitlines()[-1])
     monkeypatch.chdir(tmp_path)
-    assert main(["generate", "c.yaml", "other.zarr", "--batch-size", "256", "--quiet"]) == 0
+    again = interrupted(["generate", "c.yaml", "other.zarr", "--batch-size", "256", "--quiet"], 10, monkeypatch, capsys)
+    assert len(list((tmp_path / "other.zarr" / "commits").glob("*.json"))) == 10
+    assert main(again) == 0
     assert facts["complete"] and facts["rows"] == 5000
     assert facts["digest"] == jaxik.open_dataset(tmp_path / "other.zarr").digest
     assert not list((tmp_path / "out.zarr").rglob("*.tmp"))
@@ -421,6 +444,30 @@ def test_a_wrong_configuration_is_named_in_one_line(tmp_path: Path, change: str,
     assert main(["generate", str(tmp_path / "c.yaml"), str(tmp_path / "out.zarr")]) == 2
     said = capsys.readouterr().err
     assert WRONG[change] in said and said.count("\n") == 1 and not (tmp_path / "out.zarr").exists()
+
+
+def test_a_full_disk_is_said_in_one_line_and_what_is_there_stays(
+    plan: jaxik.Plan, whole: jaxik.Dataset, copied: Path
+) -> None:
+    """No file may have more than 2,000 bytes, where one of q has 6,164."""
+    (copied / "commits" / "00000001.json").unlink()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, before[1]))
+    try:
+        with pytest.raises(jaxik.JaxikError) as error:
+            jaxik.generate(plan, copied, resume=True, batch_size=BATCH)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert str(error.value).endswith("; what is committed stays, and --resume goes on with it")
+    assert "File too large" in str(error.value) and "\n" not in str(error.value)
+    assert jaxik.open_dataset(copied).missing == (1,)
+    assert jaxik.generate(plan, copied, resume=True, batch_size=BATCH).digest == whole.digest
+    assert not [file for file in copied.rglob("*") if file.suffix in (".tmp", ".partial", ".__lock")]
+
+
+def test_a_folder_that_cannot_be_written_is_said(plan: jaxik.Plan) -> None:
+    with pytest.raises(jaxik.JaxikError, match="^output /proc/rows.zarr: [A-Z].*; what is committed stays"):
+        jaxik.generate(plan, "/proc/rows.zarr", batch_size=BATCH)
 
 
 def test_folders_that_are_no_dataset_are_left_alone(plan: jaxik.Plan, tmp_path: Path, capsys: Any) -> None:
