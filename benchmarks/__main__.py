@@ -29,6 +29,7 @@ BENCHMARKS = (
     "humanoid",
     "actions",
     "environments",
+    "brax_reach",
     "playground",
     "collision",
     "collision_free",
