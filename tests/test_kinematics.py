@@ -18,6 +18,7 @@ import pytest
 import random_trees
 from tables import exhaustive, mostly_exhaustive
 
+import jaxik
 from jaxik.batching.broadcast import over_batch
 from jaxik.core.errors import JaxikError, JaxikWarning
 from jaxik.core.pytree import core_ranks
@@ -476,3 +477,13 @@ def test_a_chain_of_thirty_joints_compiles_fast_with_its_derivative() -> None:
     model = mujoco.MjModel.from_xml_string(random_trees.deep_chain(30))
     data = oracle.evaluated(model, np.asarray(q[-1], float))
     np.testing.assert_allclose(pose[-1, 4:], data.site("tip").xpos, atol=3.1e-6)
+
+
+@pytest.mark.parametrize("finger", ["index", "thumb"])
+def test_joints_before_and_behind_those_that_move_a_frame_have_columns_of_zeros(finger: str) -> None:
+    hand = jaxik.load_robot("hand").astype(np.float64)
+    tip = hand.frame(f"{finger}_tip")
+    jacobian = hand.kinematics(hand.q_home, (tip,)).jacobian(tip)
+    assert jacobian.shape == (6, hand.nv)
+    own = [finger in name for name in hand.joint_names]
+    np.testing.assert_array_equal(np.any(jacobian != 0, axis=0), own)

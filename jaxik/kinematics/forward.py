@@ -342,7 +342,7 @@ def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) ->
         nothing = jnp.zeros((3, topology.nv), dtype)
         return nothing, nothing, nothing
     turning, moving, centers = (jnp.concatenate(part, axis=1) for part in (angular, linear, anchors))
-    if order != sorted(order):
+    if order != list(range(topology.nv)):
         # Together, as each slice of an order with many runs is a kernel.
         turning, moving, centers = static_gather(jnp.stack([turning, moving, centers]), order, axis=2)
     return turning, moving, centers
