@@ -41,7 +41,14 @@ def solved() -> jaxik.Solution:
     aims = {"left": jnp.array([2.2, 0, 0]), "right": right}
     tasks = {
         side: jaxik.FrameTask(
-            robot.frame(f"{side}_tip"), aim, orientation_cost=None, mask=along, axes="world", position_tolerance=1e-6
+            robot.frame(f"{side}_tip"),
+            aim,
+            # A cost for each row makes one unlike the other: they are solved together.
+            position_cost=jnp.ones(3) if side == "left" else 1.0,
+            orientation_cost=None,
+            mask=along,
+            axes="world",
+            position_tolerance=1e-6,
         )
         for side, aim in aims.items()
     }

@@ -31,12 +31,16 @@ class Chains(NamedTuple):
 
     Attributes:
       status (*batch, n): of `Status`, int32. An unreachable goal, a closure that cannot close, or a target that is NaN
-        is that of its chain; a start that is NaN, and a target of chains that are worked on together, of all.
+        is that of its chain; a start that is NaN, and a target of chains that are solved together, of all of these.
       residual (*batch, n): Euclidean norm over all rows of its goals and closures [m and rad together].
-      iterations (*batch, n): steps taken, int32. At the highest priority `solve` works on each chain by itself, on
-        those that a switched closure may join together. Lower priorities take all together, as do tasks behind
-        constraints all that are not met along with these. So do a search, step rules without an acceptance test, and
-        problems with what is Elastic, with limits on frames or distances, or with a task that no joint moves.
+      iterations (*batch, n): steps taken, int32. Chains that are alike, in all but numbers, are solved as problems of
+        their own, side by side: at all priorities, and by `search` from starts of their own. Those that a switched
+        closure may join count as one there. Chains that are like no other are solved together: at the highest
+        priority `solve` works on each by itself; lower priorities take all together, as do tasks behind constraints
+        all that are not met along with these, a search, and step rules without an acceptance test. All chains are
+        solved together where frames of one move with joints of another, where a trace is recorded, or several
+        solutions are asked for, and with tasks that read joints (but postures) or centres of mass, or of classes of
+        your own; and as one with what is Elastic, limits on frames or distances, or a task that no joint moves.
       label (*batch, n): the place of the first chain that is one with it, by the closures that are on; int32.
       goals, joints, closures: for each chain, their names. A posture is a goal of every chain that has joints of it, a
         closure that may be switched is one of every chain that it may join.

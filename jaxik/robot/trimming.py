@@ -14,14 +14,14 @@ from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import WORLD, Topology, changed, joint_parent, last_joint
-from jaxik.kinematics.visual import Visual
+from jaxik.kinematics.visual import UNSEEN, Visual
 
 Model = TypeVar("Model", bound=RobotModel)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Kept:
-    """What stays, by old indices in their old order."""
+class Kept:
+    """What stays of a robot, by old indices in their old order; the parent of each body among them."""
 
     bodies: list[int]
     joints: list[int]
@@ -51,6 +51,65 @@ def trimmed(robot: Model, frames: Sequence[Frame]) -> Model:
     kept = _kept(topology, frames, _bounded(robot))
     if not kept.joints:
         raise JaxikError(f"nothing of {topology.name} would move: name frames that its joints move")
+    leaves = {
+        name: jnp.take(value, np.array(indices, int), axis=axis)
+        for name, (axis, indices) in _rows(topology, kept).items()
+        if (value := getattr(robot, name)) is not None
+    }
+    return dataclasses.replace(
+        robot,
+        topology=_topology(topology, kept),
+        geometry=None if robot.geometry is None else _geometry(robot.geometry, kept.bodies),
+        visual=_visual(robot.visual, kept.bodies),
+        **leaves,
+    )
+
+
+def cut_out(robot: Model, each: Sequence[Kept]) -> Model:
+    """What moves of a robot where no more than this is kept, without names, shapes and looks.
+
+    Args:
+      each: one, or several that differ in their indices alone: then a batch axis of theirs is the last of every leaf.
+    """
+    topology = robot.topology
+    rows, own = [_rows(topology, kept) for kept in each], topology_of(topology, each[0])
+    leaves = {
+        name: jnp.take(value, np.array([of[name][1] for of in rows] if len(each) > 1 else indices, int), axis=axis)
+        for name, (axis, indices) in rows[0].items()
+        if (value := getattr(robot, name)) is not None
+    }
+    return dataclasses.replace(robot, topology=own, geometry=None, visual=UNSEEN, **leaves)
+
+
+def topology_of(topology: Topology, kept: Kept) -> Topology:
+    """What `cut_out` leaves of a topology: the same of parts that are alike."""
+    own = _topology(topology, kept)
+    return changed(
+        own,
+        name="part",
+        body_names=tuple(map(str, range(len(own.body_names)))),
+        joints=tuple(dataclasses.replace(joint, name=str(i)) for i, joint in enumerate(own.joints)),
+        sites=tuple(("", body) for _, body in own.sites),
+        geoms=tuple(("", body) for _, body in own.geoms),
+        equalities=tuple(map(_nameless, own.equalities)),
+        tendons=tuple(dataclasses.replace(tendon, name="") for tendon in own.tendons),
+    )
+
+
+def frame_of(kept: Kept, frame: Frame) -> Frame:
+    """A frame of what stays, where `cut_out` has it."""
+    return Frame(
+        frame.kind, {"body": kept.bodies, "site": kept.sites, "geom": kept.geoms}[frame.kind].index(frame.index)
+    )
+
+
+def _nameless(equality: Equality) -> Equality:
+    frames = tuple(dataclasses.replace(frame, name="") for frame in equality.frames)
+    return dataclasses.replace(equality, name="", frames=frames)
+
+
+def _rows(topology: Topology, kept: Kept) -> dict[str, tuple[int, list[int]]]:
+    """Of each leaf the axis, from the last, along which it is cut, and what stays."""
     joints = [topology.joints[j] for j in kept.joints]
     q, v = ([i for joint in joints for i in getattr(joint, name)] for name in ("q_indices", "v_indices"))
     tendons = [topology.tendons[t] for t in kept.tendons]
@@ -83,19 +142,7 @@ def trimmed(robot: Model, frames: Sequence[Frame]) -> Model:
         },
         -3: {"body_inertia": kept.bodies},
     }
-    leaves = {
-        name: jnp.take(value, np.array(indices, int), axis=axis)
-        for axis, fields in rows.items()
-        for name, indices in fields.items()
-        if (value := getattr(robot, name)) is not None
-    }
-    return dataclasses.replace(
-        robot,
-        topology=_topology(topology, kept),
-        geometry=None if robot.geometry is None else _geometry(robot.geometry, kept.bodies),
-        visual=_visual(robot.visual, kept.bodies),
-        **leaves,
-    )
+    return {name: (axis, indices) for axis, fields in rows.items() for name, indices in fields.items()}
 
 
 def _bounded(robot: RobotModel) -> set[int]:
@@ -107,7 +154,7 @@ def _bounded(robot: RobotModel) -> set[int]:
     return set(np.flatnonzero(finite.reshape(-1, finite.shape[-1]).any(axis=0)).tolist())
 
 
-def _kept(topology: Topology, frames: Sequence[Frame], bounded: Collection[int]) -> _Kept:
+def _kept(topology: Topology, frames: Sequence[Frame], bounded: Collection[int]) -> Kept:
     interest = [topology.frame_body(frame) for frame in frames]
     mocap = set(topology.mocap_bodies)
     for closure in topology.closures:
@@ -128,7 +175,7 @@ def _kept(topology: Topology, frames: Sequence[Frame], bounded: Collection[int])
         for e in topology.equalities
         if members.get(e.kind, set(e.members)).issuperset(e.members) and inside.issuperset(e.bodies)
     ]
-    return _Kept(bodies, sorted(joints), sites, geoms, tendons, equalities)
+    return Kept(bodies, sorted(joints), sites, geoms, tendons, equalities)
 
 
 def _with_coupled(topology: Topology, joints: Iterable[int], bounded: Collection[int]) -> set[int]:
@@ -143,7 +190,7 @@ def _with_coupled(topology: Topology, joints: Iterable[int], bounded: Collection
     return found
 
 
-def _topology(topology: Topology, kept: _Kept) -> Topology:
+def _topology(topology: Topology, kept: Kept) -> Topology:
     bodies, joints, sites, geoms, tendons = (
         {old: new for new, old in enumerate(x)}
         for x in (kept.bodies, kept.joints, kept.sites, kept.geoms, kept.tendons)

@@ -29,6 +29,7 @@ from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
 from jaxik.solvers.nonlinear.formulation import hard_constraints
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints, yielding
 from jaxik.solvers.nonlinear.phases import phases
+from jaxik.solvers.nonlinear.side_by_side import Piece, solved_apart
 from jaxik.solvers.nonlinear.step_rules.phase import every_step
 from jaxik.solvers.options import SolveOptions, with_rule_defaults
 
@@ -80,18 +81,31 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
 @jax.jit
 def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
     ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
-    batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)  # raises an error that names the leaves
+    # Raises an error that names the leaves.
+    shape = batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)
     problem, options = cast_problem(problem, q0.dtype), cast(options, q0.dtype)
     exact = options.step_rule == "lm"
     tolerance = FEASIBLE[q0.dtype == jnp.float64] if exact else CLOSED
     problem = with_hard_constraints(with_clearance(problem), jnp.asarray(tolerance, q0.dtype))
-    if exact:
-        held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
-        method = solve_method(len(levels(problem)), held, options.record_trace, yields)
-    else:
-        method = method_of_rule(options.step_rule, options.record_trace)
-    arguments = problem, q0, options
-    return run_differentiable(method, arguments, (core_ranks(problem), 1, ranks["options"]), SOLUTION).solution
+
+    def solved(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
+        arguments = problem, q0, options
+        ranks = tuple(core_ranks(x) for x in (problem, options))
+        return run_differentiable(_method(problem, options), arguments, (ranks[0], 1, ranks[1]), SOLUTION).solution
+
+    def of_piece(piece: Piece) -> Solution:
+        return solved(piece.problem, piece.of(start, 1), piece.beside(options))
+
+    start = jnp.broadcast_to(q0, (*shape, q0.shape[-1]))
+    apart = None if options.record_trace else solved_apart(problem, start, of_piece)
+    return solved(problem, q0, options) if apart is None else apart
+
+
+def _method(problem: Problem, options: SolveOptions) -> Method:
+    if options.step_rule != "lm":
+        return method_of_rule(options.step_rule, options.record_trace)
+    held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
+    return solve_method(len(levels(problem)), held, options.record_trace, yields)
 
 
 @functools.cache

@@ -13,7 +13,6 @@ from jaxik.batching.implicit_diff import run_differentiable
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics.sampling import dimensions
-from jaxik.kinematics.topology import Topology
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
 from jaxik.problem.problem import Problem, check_solvable, levels, without_velocity_tasks
 from jaxik.results.solution import Solution
@@ -23,9 +22,10 @@ from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import hard_constraints, has_tolerances
 from jaxik.solvers.nonlinear.hard_constraint import clearances, with_clearance, with_hard_constraints, yielding
+from jaxik.solvers.nonlinear.side_by_side import Piece, solved_apart, with_axis
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.method import search_method
-from jaxik.solvers.search.selection import chosen, with_axis
+from jaxik.solvers.search.selection import chosen
 from jaxik.solvers.search.starts import StartSampler, kronecker_offsets
 
 # Candidates for each solution that is asked for, where the first that comes is not good enough.
@@ -52,7 +52,8 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
       options: `SearchOptions`.
 
     Returns:
-      A `Solution`; `iterations` and `starts` say what each element took. Where several solutions are asked for, there
+      A `Solution`; `iterations` and `num_starts` say what each element took, or the chain of it that took most, where
+      chains start again each for itself (`solution.chains`). Where several solutions are asked for, there
       is an axis for them behind the batch, best first; where fewer are found, the rest are not CONVERGED.
 
     Raises:
@@ -106,12 +107,27 @@ def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array
     problem = with_hard_constraints(
         with_clearance(problem), jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype)
     )
-    num_candidates = _candidates(problem, options)
+    keys = _keys(key, shape)
+
+    def of_piece(piece: Piece) -> Solution:
+        own = piece.beside(dataclasses.replace(options, reference=None))
+        own = dataclasses.replace(own, reference=piece.of(options.reference, 1))
+        return _best(piece.problem, piece.beside(keys), piece.of(base, 1), piece.of(starts, 2), own)
+
+    apart = None
+    if options.solutions == 1:
+        apart = solved_apart(problem, jnp.broadcast_to(base, (*shape, base.shape[-1])), of_piece)
+    return _best(problem, keys, base, starts, options) if apart is None else apart
+
+
+def _best(problem: Problem, keys: jax.Array, base: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
+    """The search of a problem with its constraints as tasks, each element by its key (*batch,)."""
+    topology, num_candidates = problem.robot.topology, _candidates(problem, options)
     place = jnp.arange(num_candidates, dtype=jnp.int32)
     spread = StartSampler(
         own=starts,
         reference=options.reference,
-        shift=_shifts(key, shape, problem.robot.topology),
+        shift=kronecker_offsets(keys.reshape(-1), topology).reshape(*keys.shape, dimensions(topology)),
         first=jnp.zeros((), jnp.int32),
         stride=jnp.asarray(num_candidates, jnp.int32),
         count=options.max_starts,
@@ -131,12 +147,11 @@ def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array
     return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION), options)
 
 
-def _shifts(key: jax.Array, shape: tuple[int, ...], topology: Topology) -> jax.Array:
-    """A shift (*batch, d) for each element: from its own key, or from its place in the batch."""
-    keys = key
-    if not key.ndim:
-        keys = jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(math.prod(shape))).reshape(shape)
-    return kronecker_offsets(keys.reshape(-1), topology).reshape(*keys.shape, dimensions(topology))
+def _keys(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """A key for each element: its own, or by its place in the batch."""
+    if key.ndim:
+        return key
+    return jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(math.prod(shape))).reshape(shape)
 
 
 def _candidates(problem: Problem, options: SearchOptions) -> int:

@@ -15,11 +15,6 @@ from jaxik.solvers.nonlinear.finalize import Found
 from jaxik.solvers.options import SearchOptions
 
 
-def with_axis(tree: Any, ranks: Any) -> Any:
-    """Arrays (*batch, *core) as (*batch, 1, *core); what has no batch axes stays as it is."""
-    return jax.tree.map(lambda x, rank: jnp.expand_dims(x, -1 - rank) if x.ndim > rank else x, tree, ranks)
-
-
 def chosen(found: Found, options: SearchOptions) -> Solution:
     """Of candidates (*batch, n), the one that is preferred, or as many distinct ones as are asked for, best first.
 
