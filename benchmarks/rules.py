@@ -2,7 +2,7 @@
 
 200 random targets each, float64, at most 300 steps, tolerances 1e-4 m and 1e-3 rad: arms from the middle of their
 joint ranges to poses of random configurations; mechanisms from home to poses nearby, closures within their tolerance.
-Success is judged by the status. Numbers of the rules are the defaults; of optax Adam with steps of 0.03.
+Success is judged by the status. Numbers of the rules are the defaults; of optax Adam with steps of 0.03, and L-BFGS.
 
 Gate: no rule reaches more than the default one.
 """
@@ -20,7 +20,8 @@ import jaxik
 from benchmarks.steps import PLATFORM, hexapod_problem, poses
 
 COUNT, STEPS = 200, 300
-RULES = {name: name for name in ("lm", "dls", "sdls", "svd", "transpose")} | {"adam": optax.adam(0.03)}
+RULES = {name: name for name in ("lm", "dls", "sdls", "svd", "transpose")}
+RULES |= {"adam": optax.adam(0.03), "lbfgs": optax.lbfgs()}
 # How far targets are from home, either way in each axis [m].
 FIVE_BAR, DELTA = (0.06, 0.06, 0.0), (0.1, 0.1, 0.08)
 
