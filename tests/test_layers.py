@@ -28,7 +28,7 @@ ALLOWED = {
     "robot.bundled": NOTHING,
     "robot.loading": MOVING,
     "qp_solver": GROUND | {"batching"},
-    "collision": GROUND | {"kinematics"},
+    "collision": GROUND | {"batching", "kinematics"},
     "tasks": MOVING,
     "results": MOVING | {"robot.loading", "qp_solver"},
     "limits": MOVING | {"tasks"},

@@ -91,9 +91,9 @@ def of_segment(segment: Segment) -> Primitive:
     return of_box(Box(segment.center, (none, none, segment.half), upright(segment.half.x)))
 
 
-def probes(core: Convex, otherwise: Vector) -> tuple[Vector, ...]:
-    """Unit vectors along which a shape is likely to be left by the shortest way."""
-    return tuple(length_and_direction(axis, otherwise)[1] for axis in core.box.axes)
+def probes(a: Convex, b: Convex) -> tuple[Vector, ...]:
+    """Directions, of any length or none, along which a shape is likely to be left by the shortest way."""
+    return *a.box.axes, *b.box.axes
 
 
 def farthest(corners: Vector, direction: Vector) -> Vector:
