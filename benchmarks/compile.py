@@ -43,6 +43,7 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         "panda track": (track, (target, q)),
         "panda step apart": _step_apart(),
         "humanoid search": _humanoid(),
+        "stewart solve of one pose": _stewart(),
     }
 
 
@@ -70,6 +71,17 @@ def _humanoid() -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return jaxik.search(jaxik.Problem(robot, tasks), jax.random.key(0))
 
     return search, (targets,)
+
+
+def _stewart() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    """Of a closed chain by itself: the steps on constraints and task, Newton's, and those in the null space."""
+    robot = jaxik.load_robot("stewart")
+    tip = robot.frame("tcp")
+
+    def solve(target: Any) -> jaxik.Solution:
+        return jaxik.solve(jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}))
+
+    return solve, (robot.frame_pose(robot.q_home, tip),)
 
 
 def run() -> dict[str, Any]:

@@ -13,6 +13,8 @@ from jaxik.batching.devices import cores_for
 from jaxik.batching.method import Method, iterate
 from jaxik.batching.queue import stream
 from jaxik.batching.sharding import on_shards
+from jaxik.batching.small_products import with_sums
+from jaxik.numerics.alone import alone
 
 
 def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
@@ -81,7 +83,8 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, devices_kno
         if any(mapped):
             run_stream = lambda *own: stream(method, list(own), mapped, treedef)  # noqa: E731
             return on_shards(run_stream, leaves, mapped, devices_known)
-        return iterate(method, *jax.tree.unflatten(treedef, leaves))
+        with alone():
+            return with_sums(lambda *own: iterate(method, *jax.tree.unflatten(treedef, own)))(*leaves)
 
     @run.def_vmap
     def lengthen(axis_size: int, in_batched: list[bool], *leaves: Any) -> Any:

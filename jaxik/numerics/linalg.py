@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.alone import is_alone
 from jaxik.numerics.fusion import divide_once, materialize
 
 PAD = -1
@@ -102,9 +103,10 @@ def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array
     """Like `solve_positive`, in a third of the time, by L D L' with every column unrolled: for solves in every step.
 
     On 128 lanes 2.1 us not 4.2 for 6 columns, 11 not 40 for 12, 66 not 194 for 24. Compiling that takes 0.3, 0.8 and
-    1.8 s, as a loop over columns 0.2 to 0.4: so larger matrices stay with the loop.
+    1.8 s, as a loop over columns 0.2 to 0.4: so larger matrices stay with the loop, and more than a block of columns
+    where there are no lanes: of one element both take as long.
     """
-    if matrix.shape[0] > WRITTEN_OUT:
+    if matrix.shape[0] > (BLOCK if is_alone() else WRITTEN_OUT):
         return solve_positive(matrix, right)
     left = jnp.concatenate([matrix, right[None]])
     width = -(-left.shape[1] // -(-left.shape[1] // BLOCK))
