@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.fusion import materialize_mask
 from jaxik.solvers.nonlinear.formulation import Formulation, retract
 from jaxik.solvers.nonlinear.nullspace_point import Point, empty_point, evaluate_point, threshold
 from jaxik.solvers.nonlinear.nullspace_projector import nullspace_projector, rank_threshold
@@ -157,7 +158,7 @@ def step(prepared: Formulation, state: State, options: SolveOptions, level: int)
     iterations = state.iterations + jnp.where(first | late | state.last, 0, 1).astype(jnp.int32)
     settled = best.restoration_size <= tolerance
     # A trial that is not restored when the steps are used up is dropped: the best point is restored, late.
-    onward = verdict.again & ~state.last & (late | (iterations < options.max_steps))
+    onward = materialize_mask(verdict.again & ~state.last & (late | (iterations < options.max_steps)))
     over = stationary | ((iterations >= options.max_steps) & settled)
     last = over & ~(judged & undamped) & ~state.last & ~first
     return State(
@@ -217,8 +218,8 @@ def _judge(state: State, trial: _Trial, tolerance: Any) -> _Verdict:
     flatter = (_optimality_error(point) < _optimality_error(best)) & (point.merit <= best.merit + noise)
     # Where restoration is most of the step, the merit of the point before means little.
     accepted = finite & (first | (restored & kept & (lower | (hidden & flatter) | (before > length))))
-    # After the last step there is no restoration.
-    accepted = accepted & (~state.last | (remaining <= tolerance))
+    # After the last step there is no restoration. Each of the point's many arrays would judge the trial by itself.
+    accepted = materialize_mask(accepted & (~state.last | (remaining <= tolerance)))
     again = finite & ~first & ~restored & (state.restorations < RESTORING_STEPS)
     rejected = ~accepted & ~again
     # The estimate of third derivatives may mislead: a level is stationary only if a step without it fails.

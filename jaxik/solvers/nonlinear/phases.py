@@ -189,6 +189,8 @@ def _approach(meets: bool = True) -> Phase:
         ended=lambda approach: jnp.all(over(approach) & ~turns(approach)),
         conclude=conclude,
         record_row=recorded,
+        # As those that follow: XLA compiles once what they have in common, of a Stewart platform 115 kernels.
+        width=64,
     )
 
 
