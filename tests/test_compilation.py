@@ -17,6 +17,7 @@ CEILINGS = {
     "panda track": 430,
     "panda step apart": 1375,
     "humanoid search": 1385,
+    "stewart solve of one pose": 1260,
 }
 
 
