@@ -6,21 +6,21 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.core.pytree import core_ranks
-from jaxik.core.status import Status
+from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics.reduced import movable
 from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import Problem
+from jaxik.solvers.nonlinear.continuation import continued
 from jaxik.solvers.nonlinear.formulation import formulation
-from jaxik.solvers.nonlinear.solve import solve
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.tracking.targets import Values, placed
 
-# LM steps at each waypoint: a solution that is continued takes one or two. All lanes wait for the slowest.
-STEPS = 8
+# LM steps at each waypoint: a solution that is continued takes one or two. All lanes wait for the slowest: with 8 steps
+# and a patience of 4, a path of 500 waypoints takes 0.41 s for 0.23, and 84 % of its candidates are on it for 81 %.
+STEPS = 4
 # A lane that is lost begins anew after so many waypoints, as many as it takes a random start to get there, if it does.
-PATIENCE = 4
+PATIENCE = 8
 # One lane of so many goes on from where it lost the path: where no solution is, it stays near, and may come back.
 PATIENT = 4
 
@@ -65,13 +65,13 @@ def candidates(
       key: of `jax.random`.
     """
     origin = jnp.arange(lanes) * steps // lanes
+    options = cast(SolveOptions(max_steps=STEPS), first.dtype)
     moves = _chosen(problem)
     lane = jnp.arange(lanes).reshape(-1, *(1,) * len(shape))
     patient = lane % PATIENT == 0
-
-    def drawn(k: Any) -> jax.Array:
-        found = problem.robot.sample(jax.random.fold_in(key, k), (lanes, *shape)).astype(first.dtype)
-        return jnp.where(moves, found, first)
+    # All at once: what draws is 80 kernels, and would be as many again in the loop.
+    drawn = problem.robot.sample(key, (2 + length // PATIENCE, lanes, *shape)).astype(first.dtype)
+    drawn = jnp.where(moves, drawn, first)
 
     def waypoint(k: Any) -> jax.Array:
         """Where each lane is (L,) at step k."""
@@ -82,10 +82,10 @@ def candidates(
         turns = (origin + k == steps).reshape(-1, *(1,) * len(shape))
         q, kept = jnp.where(turns[..., None], q_origin, q), jnp.where(turns, kept_origin, kept)
         stays = kept | patient | ((k + lane) % PATIENCE != 0)
-        start = jnp.where(stays[..., None] | (k == 0), q, drawn(k))
+        start = jnp.where(stays[..., None] | (k == 0), q, drawn[1 + k // PATIENCE])
         now = jax.tree.map(lambda x: x[waypoint(k)], values)
-        found = solve(placed(problem, now), start, options=SolveOptions(max_steps=STEPS))
-        kept = found.status == Status.CONVERGED
+        found = continued(placed(problem, now), start, options)
+        kept = found.reached
         at_origin = jnp.where(k == 0, found.q, q_origin), jnp.where(k == 0, kept, kept_origin)
         miss = jnp.sqrt(2 * jnp.where(jnp.isfinite(found.cost), found.cost, 0))
         here = Candidates(found.q, ~kept, miss)
@@ -93,7 +93,7 @@ def candidates(
         return (found.q, kept, *at_origin), by_step
 
     none = jnp.zeros((lanes, *shape), bool)
-    begin = drawn(0).at[0].set(first)
+    begin = drawn[0].at[0].set(first)
     nothing = Candidates(
         *(jnp.zeros((length, *x.shape), x.dtype) for x in (begin, none, jnp.zeros(none.shape, first.dtype)))
     )

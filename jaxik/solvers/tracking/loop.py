@@ -166,11 +166,11 @@ def advanced(
 
 
 def described_at(problem: Problem, *others: Any) -> Described:
-    """How steps did; arguments are those of `_of_one`, with batch axes in front."""
-    return of_each(_of_one, (problem, *others), (core_ranks(problem), 1, 1, 1, 1, 0, 0))
+    """How steps did; arguments are those of `described_of`, with batch axes in front."""
+    return of_each(described_of, (problem, *others), (core_ranks(problem), 1, 1, 1, 1, 0, 0))
 
 
-def _of_one(
+def described_of(
     problem: Problem,
     q: jax.Array,
     velocity: jax.Array,

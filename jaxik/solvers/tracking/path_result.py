@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from jaxik.batching.linear_map import of_each
+from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import Status
 from jaxik.core.trees import part_units
@@ -17,7 +17,7 @@ from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.tracking.banded import later
-from jaxik.solvers.tracking.loop import Described, described_at
+from jaxik.solvers.tracking.loop import Described, described_of
 from jaxik.solvers.tracking.path_setting import Given, bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
 from jaxik.tasks.weights import row_weights
@@ -58,8 +58,10 @@ def described(
         entering = acceleration[:1]
     jerk = jnp.diff(acceleration, axis=0, prepend=entering) / spread
     at = placed(problem, given.values)
-    nothing = jnp.zeros(q.shape[:-1], jnp.int32)
-    kept = described_at(at, q, speed, acceleration, jerk, nothing, jnp.broadcast_to(dt, shape))
+    moves = {"q": q, "velocity": speed, "acceleration": acceleration, "jerk": jerk}
+    nothing = {"status": jnp.zeros(q.shape[:-1], jnp.int32), "dt": jnp.broadcast_to(dt, shape)}
+    ranks = dict.fromkeys(moves, 1) | dict.fromkeys(nothing, 0)
+    kept = over_batch(described_of, {"problem": at} | moves | nothing, {"problem": core_ranks(problem)} | ranks)
     status = _with_limits(status, jumped, kept)
     return Track(
         q=q,
@@ -105,7 +107,8 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
         status = jnp.where(jumped, Status.INFEASIBLE, status)
         return jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
 
-    return of_each(of_one, (problem, q, jumped), (core_ranks(problem), 1, 0))
+    ranks = {"problem": core_ranks(problem), "q": 1, "jumped": 0}
+    return over_batch(of_one, {"problem": problem, "q": q, "jumped": jumped}, ranks)
 
 
 def events_of(status: jax.Array, jumped: jax.Array, jump_cost: jax.Array, counts: jax.Array) -> jax.Array:

@@ -73,13 +73,8 @@ class _State(NamedTuple):
 
 def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
     """Smooth a motion (N, *batch, nq) in at most so many steps, and put each waypoint back on its path."""
-    batch, none = q.shape[1:-1], jnp.zeros((), jnp.int32)
-    far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
-    rows = jax.eval_shape(lambda: evaluated(horizon, q, None))
-    kinds = jnp.zeros((2, ORDERS + 1, *rows.room_below.shape), q.dtype)
-    start = Smooth(
-        q, jnp.zeros(rows.residual.shape, q.dtype), Interior(kinds + 1, kinds, jnp.ones(batch, q.dtype)), far, never
-    )
+    none, start = jnp.zeros((), jnp.int32), begun(horizon, q)
+    batch, far = q.shape[1:-1], start.passed
 
     def step(state: _State) -> _State:
         smooths = jnp.any(~state.now.settled) & (state.taken < steps)
@@ -95,6 +90,22 @@ def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
 
     begin = _State(start, start, jnp.full(batch, DAMPING, q.dtype), far, none, none)
     return lax.while_loop(lambda s: s.returned < RETURNS, step, begin).now
+
+
+def begun(horizon: Horizon, q: jax.Array) -> Smooth:
+    """A motion (N, *batch, nq) before it is made smooth."""
+    rows = jax.eval_shape(lambda: evaluated(horizon, q, None))
+    kinds, batch = jnp.zeros((2, ORDERS + 1, *rows.room_below.shape), q.dtype), q.shape[1:-1]
+    inside = Interior(kinds + 1, kinds, jnp.ones(batch, q.dtype))
+    far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
+    return Smooth(q, jnp.zeros(rows.residual.shape, q.dtype), inside, far, never)
+
+
+def kept(horizon: Horizon, q: jax.Array) -> jax.Array:
+    """Whether a motion keeps its limits on displacements and their differences ()."""
+    found, bounds = jnp.stack(differences(horizon.problem.robot.topology, q)), jnp.stack(horizon.bounds)[:, :, None]
+    outside = (found < bounds[:, 0]) | (found > bounds[:, 1])
+    return ~jnp.any(outside & links_of(horizon.linked))
 
 
 def _chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:

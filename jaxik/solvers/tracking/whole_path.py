@@ -22,7 +22,7 @@ from jaxik.solvers.tracking.path_derivatives import motion_tangent
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
 from jaxik.solvers.tracking.path_setting import Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
 from jaxik.solvers.tracking.shortest_path import shortest_path
-from jaxik.solvers.tracking.smoothing import Smooth, smoothed
+from jaxik.solvers.tracking.smoothing import Smooth, begun, kept, smoothed
 from jaxik.solvers.tracking.targets import placed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
@@ -182,15 +182,20 @@ def _cheapest(
 
 def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Array) -> tuple[Smooth, jax.Array]:
     """The motion made smooth between its jumps, some of which that takes away; and what stays (T, *batch)."""
-    topology = given.problem.robot.topology
+    topology, steps = given.problem.robot.topology, given.options.smoothing_steps
 
-    def smooth(q: jax.Array, phase: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, tuple[Smooth, jax.Array]]:
-        longest, limited = phase
+    def parted_of(q: jax.Array, longest: jax.Array | float) -> jax.Array:
         before = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
-        parted = jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
-        found = smoothed(*horizon_of(shape, given, q, parted, limited), given.options.smoothing_steps)
-        return found.q[ORDERS:], (found, parted)
+        return jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
 
-    # Where a jump could not be spread, the motion is smoothed again on both sides of it.
-    _, found = lax.scan(smooth, q, (jnp.asarray([SPREAD, 1.0], q.dtype), jnp.asarray([0.0, 1.0], q.dtype)))
-    return jax.tree.map(lambda x: x[-1], found)
+    def smooth(phase: jax.Array, before: tuple[Smooth, jax.Array]) -> tuple[Smooth, jax.Array]:
+        q = before[0].q[ORDERS:]
+        parted = parted_of(q, jnp.where(phase == 0, SPREAD, 1.0))
+        horizon, q = horizon_of(shape, given, q, parted, phase.astype(q.dtype))
+        # Where a jump could not be spread, the motion is smoothed again on both sides of it, and where it does not keep
+        # its limits as it is.
+        done = jnp.all(parted == before[1]) & jnp.all(before[0].settled) & kept(horizon, q)
+        return lax.cond((phase > 0) & done, lambda: before, lambda: (smoothed(horizon, q, steps), parted))
+
+    begin = begun(*horizon_of(shape, given, q, parted_of(q, SPREAD), jnp.zeros((), q.dtype)))
+    return lax.fori_loop(0, 2, smooth, (begin, parted_of(q, SPREAD)))
