@@ -58,7 +58,8 @@ class DerivativeStatus(enum.IntEnum):
       its linear system is too near to singular to be solved to 1e-6, in single precision 1e-2.
     NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
       Gauss-Newton where there is no such, and for a solve that is INFEASIBLE. Of a whole path: it is not smooth yet.
-    UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero.
+    UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero. Of a whole path also: it is
+      left as it was found, or uses the path's tolerances.
     """
 
     NOT_COMPUTED = -1

@@ -15,7 +15,10 @@ from jaxik.solvers.nonlinear.formulation import curvature_of
 from jaxik.solvers.tracking.banded import ORDERS, later
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import groups, vmap_group
-from jaxik.tasks.weights import weighted_rows
+from jaxik.tasks.weights import row_weights, weighted_rows
+
+# Of a tolerance, as residuals are twists, and errors, which are judged, distances: of second order in the error.
+USED = 0.95
 
 
 class Horizon(NamedTuple):
@@ -31,6 +34,8 @@ class Horizon(NamedTuple):
       limited (): 1, or 0 for the limits of displacements alone, to begin with: most motions that are smooth keep the
         others.
       settled (): steps that are smooth enough change no joint by more [rad or m].
+      within: names of the tasks of the path that have a tolerance to use; static.
+      loose (): whether they use it.
     """
 
     problem: Problem
@@ -41,6 +46,8 @@ class Horizon(NamedTuple):
     linked: jax.Array
     limited: jax.Array
     settled: jax.Array
+    within: tuple[str, ...]
+    loose: jax.Array
 
 
 def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:
@@ -73,6 +80,7 @@ class Rows(NamedTuple):
 
     Attributes:
       residual (m,), jacobian (m, nv): of the path, weighted.
+      tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
       preferred_square (nv, nv), preferred_gradient (nv,): of preferences, J'J and J'r.
       curvature (nv, nv): what the Hessian has beyond J'J.
       room_below, room_above (nv,): how far joints may go.
@@ -81,6 +89,7 @@ class Rows(NamedTuple):
 
     residual: jax.Array
     jacobian: jax.Array
+    tolerance: jax.Array
     preferred_square: jax.Array
     preferred_gradient: jax.Array
     curvature: jax.Array
@@ -91,7 +100,7 @@ class Rows(NamedTuple):
 
 def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
     """Rows (N, *batch, ...) of a motion, whose path curves as multipliers (N, *batch, m) press; None: not at all."""
-    problem, path = horizon.problem, horizon.path
+    problem, path, within = horizon.problem, horizon.path, horizon.within
 
     def of_stage(
         problem: Problem, q: jax.Array, stage: jax.Array, known: jax.Array, pull: jax.Array | None = None
@@ -99,8 +108,8 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         robot, tasks = problem.robot, problem.tasks
         kin = forward(constants_of(robot, tasks.values()), q)
         kept, preferred = ({n: t for n, t in tasks.items() if (n in path) is inside} for inside in (True, False))
-        residual, jacobian = _rows(robot, kept, kin, stage & known)
-        wanted, slopes = _rows(robot, preferred, kin, stage & known)
+        residual, jacobian, tolerance = _rows(robot, kept, kin, stage & known, within)
+        wanted, slopes, _ = _rows(robot, preferred, kin, stage & known)
         bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
         if pull is not None:
             bent = curvature_of(robot, kept, kin, pull) + curvature_of(robot, preferred, kin, wanted)
@@ -110,7 +119,9 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         moves = jnp.broadcast_to(stage, (robot.nv,))
         if problem.dof_mask is not None:
             moves = moves & problem.dof_mask
-        return Rows(residual, jacobian, slopes.T @ slopes, wanted @ slopes, bent, lower - at, upper - at, moves)
+        return Rows(
+            residual, jacobian, tolerance, slopes.T @ slopes, wanted @ slopes, bent, lower - at, upper - at, moves
+        )
 
     ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0, "known": 0, "pull": 1}
     given = {"problem": problem, "q": q, "stage": horizon.stage, "known": horizon.known} | (
@@ -119,16 +130,39 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
     return over_batch(of_stage, given, {name: ranks[name] for name in given})
 
 
-def _rows(robot: Robot, tasks: dict[str, Task], kin: Kinematics, counts: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Weighted residuals (m,) and Jacobians (m, nv), group after group."""
-    kept = [(jnp.zeros(0, kin.q.dtype), jnp.zeros((0, robot.nv), kin.q.dtype))]
+def _rows(
+    robot: Robot, tasks: dict[str, Task], kin: Kinematics, counts: jax.Array, within: tuple[str, ...] = ()
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Weighted residuals (m,), Jacobians (m, nv), and tolerances (m,) of the tasks `within`, group after group."""
+    none = jnp.zeros(0, kin.q.dtype)
+    kept = [(none, jnp.zeros((0, robot.nv), kin.q.dtype), none)]
     for group in groups(tasks):
-        of_task = lambda t, kin: weighted_rows(t, t.residual(robot, kin), t.jacobian(robot, kin))  # noqa: E731
-        residual, jacobian = vmap_group(of_task, group, kin)
+
+        def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, ...]:
+            residual = task.residual(robot, kin)
+            return (*weighted_rows(task, residual, task.jacobian(robot, kin)), _boxes(task, residual))
+
+        residual, jacobian, boxes = vmap_group(of_task, group, kin)
         # A waypoint that is not finite has no rows, and the motion goes on through it.
         fine = jnp.all(jnp.isfinite(residual), axis=-1) & jnp.all(jnp.isfinite(jacobian), axis=(-2, -1))
         fine = (fine & counts)[:, None]
         residual, jacobian = jnp.where(fine, residual, 0), jnp.where(fine[..., None], jacobian, 0)
-        kept.append((jnp.ravel(residual), jacobian.reshape(-1, robot.nv)))
-    residual, jacobian = map(jnp.concatenate, zip(*kept, strict=True))
-    return residual, jacobian
+        uses = jnp.asarray([name in within for name in group.names])[:, None]
+        boxes = jnp.where(fine & uses, boxes, 0)
+        kept.append((jnp.ravel(residual), jacobian.reshape(-1, robot.nv), jnp.ravel(boxes)))
+    residual, jacobian, boxes = map(jnp.concatenate, zip(*kept, strict=True))
+    return residual, jacobian, boxes
+
+
+def _boxes(task: Task, residual: Any) -> jax.Array:
+    """Half of the largest cube inside the tolerance of each part of a task's residual, weighted, by row (m,)."""
+    tolerances, weights = task.tolerances(), row_weights(task, residual)
+    if tolerances is None:
+        return jnp.concatenate([jnp.zeros(w.size, w.dtype) for w in jax.tree.leaves(weights)])
+    if jax.tree.structure(tolerances) != jax.tree.structure(residual):
+        tolerances = jax.tree.map(lambda _: tolerances, residual)
+    halves = []
+    for tolerance, w in zip(jax.tree.leaves(tolerances), jax.tree.leaves(weights), strict=True):
+        count = jnp.maximum(jnp.sum(w != 0), 1)
+        halves.append(jnp.ravel(USED * tolerance * jnp.abs(w) / jnp.sqrt(count.astype(w.dtype))))
+    return jnp.concatenate(halves)

@@ -113,7 +113,8 @@ def kkt_system(horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array) -> t
     """
     shape, double = q.shape[1:-1], q.dtype == jnp.float64
     found = differences(horizon.problem.robot.topology, q)
-    system = system_of(horizon, rows, found, True, jnp.ones(shape, bool))
+    tight = jnp.full_like(rows.residual, tight_of(q.dtype))
+    system = system_of(horizon, rows, found, True, jnp.ones(shape, bool), tight, rows.residual)
     stiff = jnp.minimum(firm, FIRMEST[double])
     bands = bands_of(system.weight + stiff[:ORDERS])
     bands[0] = bands[0] + stiff[ORDERS]

@@ -23,7 +23,7 @@ from jaxik.solvers.tracking.banded import ORDERS, adjoint
 from jaxik.solvers.tracking.horizon import Horizon, Rows, differences, evaluated
 from jaxik.solvers.tracking.kkt_system import Unknowns, kkt_system, solution
 from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
-from jaxik.solvers.tracking.smoothing import Smooth, distances_of, system_of
+from jaxik.solvers.tracking.smoothing import Smooth, distances_of, of_limits, system_of
 from jaxik.tasks.clearance import ClearanceTask
 
 # A limit whose slack and multiplier are both below this, in units of sqrt(mu), is weakly active.
@@ -83,15 +83,16 @@ def _finite(values: Any) -> Any:
 
 def _firmness(horizon: Horizon, q: jax.Array, rows: Rows, smooth: Smooth) -> jax.Array:
     """How stiff limits are, z / s (2, kinds, N, *batch, nv), by displacements and not by widths."""
-    distances = distances_of(horizon, q, rows)
-    return jnp.where(distances.counts, smooth.inside.multiplier / smooth.inside.slack / distances.width**2, 0)
+    distances, inside = distances_of(horizon, q, rows), of_limits(smooth)
+    return jnp.where(distances.counts, inside.multiplier / inside.slack / distances.width**2, 0)
 
 
 def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array) -> Unknowns:
     """The conditions that a motion meets, but for what is constant: gradient, residuals, and what limits leave."""
     rows = evaluated(horizon, q, None)
     distances = distances_of(horizon, q, rows)
-    system = system_of(horizon, rows, differences(horizon.problem.robot.topology, q), True, jnp.zeros((), bool))
+    found, none = differences(horizon.problem.robot.topology, q), jnp.zeros_like(rows.residual)
+    system = system_of(horizon, rows, found, True, jnp.zeros((), bool), none, none)
     gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
     gradient = gradient + sum(adjoint(k, system.slope[k]) for k in range(ORDERS))
     # Both limits of a joint as one, by their stiffness: one of them is next to nothing, or they are the same.
@@ -115,7 +116,7 @@ def _status(
     def marked(worst: jax.Array, mask: jax.Array, status: DerivativeStatus) -> jax.Array:
         return jnp.where(mask, jnp.maximum(worst, status), worst)
 
-    distances, (slack, multiplier, _) = distances_of(horizon, q, rows), about.smooth.inside
+    distances, (slack, multiplier, _) = distances_of(horizon, q, rows), of_limits(about.smooth)
     weak = WEAK * jnp.sqrt(barrier.LAST_MU[q.dtype == jnp.float64])
     weakly = distances.counts & (slack < weak) & (multiplier < weak * distances.scale)
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)

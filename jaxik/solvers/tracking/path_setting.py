@@ -121,6 +121,7 @@ def horizon_of(
     jumped: jax.Array,
     limited: jax.Array,
     known: jax.Array | bool = True,
+    loose: jax.Array | bool = False,
 ) -> tuple[Horizon, jax.Array]:
     """The horizon of a motion, and the motion with the stages before it.
 
@@ -130,6 +131,7 @@ def horizon_of(
       jumped (T, *batch): whether the step to a waypoint is none that is to be smooth.
       limited (): as of `Horizon`.
       known (T, *batch): whether waypoints' targets count.
+      loose (): as of `Horizon`.
     """
     topology, q0, dt = given.problem.robot.topology, given.q0, given.dt
 
@@ -154,7 +156,8 @@ def horizon_of(
     spread = lambda x: x.reshape(2, *(1,) * (len(shape) + 2 - x.ndim), *x.shape[1:])  # noqa: E731
     bounds = tuple(jnp.broadcast_to(SPARE * spread(x), (2, *shape, topology.nv)) for x in bounds)
     settled = given.options.smoothing_tolerance
-    return Horizon(every, path, stage, known, bounds, linked, limited, settled), q
+    within, loose = path_tasks(given.problem), jnp.asarray(loose)
+    return Horizon(every, path, stage, known, bounds, linked, limited, settled, within, loose), q
 
 
 def jumps_of(topology: Any, q: jax.Array, bounds: jax.Array) -> jax.Array:

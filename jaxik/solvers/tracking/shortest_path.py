@@ -11,13 +11,16 @@ from jaxik.kinematics.topology import Topology
 
 # Paths that move more by a smaller share are as good.
 TIED = 1e-6
+# Steps that are longer than they may be by up to this count as a waypoint missed and not as a jump: the tolerances of
+# the path may make them shorter.
+STRAINED = 1.5
 
 
 class Cost(NamedTuple):
     """What paths are compared by, the first number first.
 
     Attributes:
-      events: how many waypoints are missed, and the cost of each jump.
+      events: how many waypoints are missed, how many steps strained, and the cost of each jump.
       movement: the sum over all steps of the squared displacement, in shares of the longest that is no jump.
     """
 
@@ -36,7 +39,8 @@ def shortest_path(
 ) -> tuple[jax.Array, jax.Array]:
     """Choose one candidate at every waypoint.
 
-    Fewest waypoints missed and fewest jumps, steps in which a joint moves further than it may; then least movement.
+    Fewest waypoints missed and fewest jumps, steps in which a joint moves further than it may; one that moves a little
+    too far counts as a waypoint missed. Then least movement.
     Hinges are not wrapped: a whole turn is a way to go.
 
     Args:
@@ -53,10 +57,10 @@ def shortest_path(
 
     def move(a: jax.Array, b: jax.Array) -> Cost:
         way = manifold.difference(topology, a, b)
-        jump = ~jnp.all(jnp.abs(way) <= longest_step)
+        jump, strained = (~jnp.all(jnp.abs(way) <= share * longest_step) for share in (STRAINED, 1.0))
         # A joint that must not move has no share, and not 0 / 0.
         share = jnp.where(longest_step > 0, way / jnp.where(longest_step > 0, longest_step, 1), 0)
-        return Cost(jump_cost * jump, jnp.sum(share * share))
+        return Cost(jnp.where(jump, jump_cost, strained.astype(jnp.int32)), jnp.sum(share * share))
 
     between = jax.vmap(jax.vmap(move, (None, 0)), (0, None))
 

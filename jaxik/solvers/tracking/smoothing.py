@@ -19,6 +19,7 @@ from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.banded import ORDERS, adjoint, bands_of, blocks_of, solved
 from jaxik.solvers.tracking.barrier import Interior
 from jaxik.solvers.tracking.horizon import Horizon, Rows, changes_of, differences, evaluated, links_of
+from jaxik.solvers.tracking.path_tolerance import as_kinds, as_rows, stiffness_of, with_tolerances
 
 # Steps over which motion is smoothed: squared differences of order k weigh HORIZON^(2k) as much as displacements.
 HORIZON = 8.0
@@ -80,12 +81,12 @@ def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
         smooths = jnp.any(~state.now.settled) & (state.taken < steps)
         # Where smoothing ends without a minimum, the return is from the best.
         ends = ~smooths & (state.returned == 0) & ~state.now.settled
-        before = _chosen(ends, state.best, state.now)
+        before = chosen(ends, state.best, state.now)
         found, change = _step(horizon, before, state, smooths)
         damping = jnp.clip(jnp.where(change > state.change, MORE, LESS) * state.damping, LEAST_DAMPING, MOST_DAMPING)
-        best = _chosen(smooths & (found.passed <= state.best.passed), before._replace(passed=found.passed), state.best)
+        best = chosen(smooths & (found.passed <= state.best.passed), before._replace(passed=found.passed), state.best)
         # Each element of a batch on its own: it stops where it is settled.
-        now = _chosen(smooths & before.settled, before, found)
+        now = chosen(smooths & before.settled, before, found)
         return _State(now, best, damping, change, state.taken + smooths, state.returned + ~smooths)
 
     begin = _State(start, start, jnp.full(batch, DAMPING, q.dtype), far, none, none)
@@ -95,20 +96,22 @@ def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
 def begun(horizon: Horizon, q: jax.Array) -> Smooth:
     """A motion (N, *batch, nq) before it is made smooth."""
     rows = jax.eval_shape(lambda: evaluated(horizon, q, None))
-    kinds, batch = jnp.zeros((2, ORDERS + 1, *rows.room_below.shape), q.dtype), q.shape[1:-1]
+    nv, batch = rows.moves.shape[-1], q.shape[1:-1]
+    further = -(-rows.residual.shape[-1] // nv)
+    kinds = jnp.zeros((2, ORDERS + 1 + further, *rows.room_below.shape), q.dtype)
     inside = Interior(kinds + 1, kinds, jnp.ones(batch, q.dtype))
     far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
     return Smooth(q, jnp.zeros(rows.residual.shape, q.dtype), inside, far, never)
 
 
 def kept(horizon: Horizon, q: jax.Array) -> jax.Array:
-    """Whether a motion keeps its limits on displacements and their differences ()."""
+    """Whether a motion keeps its limits on displacements and their differences (*batch,)."""
     found, bounds = jnp.stack(differences(horizon.problem.robot.topology, q)), jnp.stack(horizon.bounds)[:, :, None]
     outside = (found < bounds[:, 0]) | (found > bounds[:, 1])
-    return ~jnp.any(outside & links_of(horizon.linked))
+    return ~jnp.any(outside & links_of(horizon.linked), axis=(0, 1, -1))
 
 
-def _chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
+def chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
     """By a mask (*batch,)."""
 
     def choose(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -126,16 +129,23 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     q, taken = before.q, state.taken
     limited, curved = smooths & (taken >= FREE), smooths & (state.change < NEAR)
     rows = evaluated(horizon, q, before.pull)
-    distances = distances_of(horizon, q, rows)
+    distances = with_tolerances(distances_of(horizon, q, rows), horizon, rows)
     inside = jax.tree.map(lambda a, b: jnp.where(taken == FREE, a, b), barrier.begun(distances), before.inside)
     mu = barrier.aimed(inside, distances)
     # Multipliers keep the path exactly; where it is out of reach they would grow for ever.
     reached = jnp.max(jnp.abs(rows.residual), axis=-1, initial=0) < REACHED
     pull = jnp.where((curved & reached)[..., None], before.pull, 0)
-    tight = tight_of(q.dtype)
-    system = system_of(horizon, rows, differences(horizon.problem.robot.topology, q), smooths, curved, pull)
+    tight, count = tight_of(q.dtype), rows.residual.shape[-1]
     slope, stiffness = (limited * x for x in barrier.slopes(inside, distances, mu))
-    gradient, bands = system.add(slope, stiffness)
+    # Rows of the path are stiff, or drawn to the middle of their boxes by these and by nothing else.
+    loose, centring = horizon.loose & limited & (rows.tolerance > 0), stiffness_of(rows)
+    firm = jnp.where(loose, centring + as_rows(stiffness[ORDERS + 1 :], count), tight)
+    push = jnp.where(
+        loose, centring * rows.residual + as_rows(slope[ORDERS + 1 :], count), tight * rows.residual + pull
+    )
+    found = differences(horizon.problem.robot.topology, q)
+    system = system_of(horizon, rows, found, smooths, curved, firm, push)
+    gradient, bands = system.add(slope[: ORDERS + 1], stiffness[: ORDERS + 1])
     bands[0] = bands[0] + smooths * state.damping[..., None]
     lower, upper = rows.room_below, rows.room_above
     held = (lower >= 0) & (gradient > 0) | (upper <= 0) & (gradient < 0)
@@ -145,12 +155,17 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     change = -solved(blocks_of(system.hessian, bands, stays, ridge), jnp.where(stays, 0, gradient))
     solves = jnp.all(jnp.isfinite(change), axis=(0, -1))
     change = jnp.where(solves[..., None], change, 0)
-    pull = pull + tight * (rows.residual + (rows.jacobian @ change[..., None])[..., 0])
+    along = (rows.jacobian @ change[..., None])[..., 0]
     reach = jnp.max(jnp.abs(change), axis=(0, -1))
     most = jnp.where(smooths, jnp.minimum(1, REACH / jnp.maximum(reach, REACH / 100)), 1)
-    moved, share = barrier.moved(inside, distances, mu, changes_of(horizon, change), most)
+    changes = jnp.concatenate([changes_of(horizon, change), as_kinds(along, change.shape[-1])])
+    moved, share = barrier.moved(inside, distances, mu, changes, most)
+    press = as_rows((moved.multiplier[1] - moved.multiplier[0])[ORDERS + 1 :], count) / jnp.where(
+        loose, rows.tolerance, 1
+    )
+    pull = jnp.where(loose, centring * (rows.residual + along) + press, pull + tight * (rows.residual + along))
     change = change * jnp.where(limited, share, most)[..., None]
-    change = jnp.where(smooths, change, jnp.clip(change, lower, upper))
+    change = jnp.where(smooths, change, jnp.where(horizon.loose, 0, jnp.clip(change, lower, upper)))
     furthest = jnp.max(jnp.abs(change), axis=(0, -1))
     passed = jnp.where(limited, barrier.passed(distances), jnp.where(smooths, jnp.inf, before.passed))
     settles = limited & (reach <= horizon.settled) & barrier.ended(inside, distances)
@@ -160,6 +175,12 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     found = Smooth(q, pull, inside, passed, before.settled | (settles & solves))
     # Where curvature was not positive, the next step goes without.
     return found, jnp.where(solves, furthest, jnp.inf)
+
+
+def of_limits(smooth: Smooth) -> Interior:
+    """Slacks and multipliers of limits alone, without those of tolerances."""
+    slack, multiplier, share = smooth.inside
+    return Interior(slack[:, : ORDERS + 1], multiplier[:, : ORDERS + 1], share)
 
 
 class System(NamedTuple):
@@ -190,15 +211,17 @@ def system_of(
     found: tuple[jax.Array, ...],
     smooths: Any,
     curved: jax.Array,
-    pull: jax.Array | float = 0.0,
+    firm: jax.Array,
+    push: jax.Array,
 ) -> System:
+    """The system of a motion whose residuals of the path are `firm` and pushed by `push` (N, *batch, m)."""
     dtype = rows.residual.dtype
     transposed, smooth = jnp.swapaxes(rows.jacobian, -1, -2), jnp.asarray(smooths, dtype)
     weight = smooth * jnp.asarray(WEIGHTS, dtype).reshape(-1, *(1,) * found[0].ndim) * links_of(horizon.linked)
-    tight, curvature = tight_of(dtype), jnp.where(curved[..., None, None], rows.curvature, 0)
+    curvature = jnp.where(curved[..., None, None], rows.curvature, 0)
     return System(
-        tight * (transposed @ rows.jacobian) + smooth * (rows.preferred_square + curvature),
-        (transposed @ (tight * rows.residual + pull)[..., None])[..., 0] + smooth * rows.preferred_gradient,
+        transposed @ (firm[..., None] * rows.jacobian) + smooth * (rows.preferred_square + curvature),
+        (transposed @ push[..., None])[..., 0] + smooth * rows.preferred_gradient,
         weight * jnp.stack(found),
         weight * jnp.ones_like(found[0]),
     )

@@ -77,7 +77,9 @@ def track(
     of the tasks of the highest priority that have a tolerance. Many solutions are continued along it; of all ways from
     one to another that one is taken which jumps least, misses fewest waypoints and moves least; and it is smoothed
     over the whole horizon, within joint limits exactly, and within `VelocityLimit`, `AccelerationLimit` and `JerkLimit`
-    where a motion along the path can be found that keeps them: steps that do not are INFEASIBLE. Other tasks are
+    where a motion along the path can be found that keeps them: steps that do not are INFEASIBLE. Waypoints are met
+    exactly; where steps then jump or pass limits, they use their tolerances, if that helps, and such a motion has no
+    derivatives (UNAVAILABLE). Other tasks are
     preferences: their squared cost * residual is weighed against squared displacements of joints. Velocity tasks, gains
     and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles.
     Constraints are judged as by `solve`, to 1e-9 (float64; 1e-5 in float32) whatever their cost and tolerance. Other

@@ -17,12 +17,13 @@ from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.problem import Problem, elastic_constraints_of, elastic_limits_of, limits_of, with_tasks
 from jaxik.results.track import Track
 from jaxik.solvers.tracking.banded import ORDERS
+from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.candidates import candidates
 from jaxik.solvers.tracking.path_derivatives import motion_tangent
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
 from jaxik.solvers.tracking.path_setting import Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
 from jaxik.solvers.tracking.shortest_path import shortest_path
-from jaxik.solvers.tracking.smoothing import Smooth, begun, kept, smoothed
+from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, smoothed
 from jaxik.solvers.tracking.targets import placed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
@@ -65,7 +66,7 @@ class Found(NamedTuple):
     Attributes:
       smooth: what smoothing came to.
       parted (T, *batch): whether the step to a waypoint was none that was to be smooth.
-      rough (*batch,): whether the motion is left as it was before.
+      rough (*batch,): whether the motion is left as it was before, or uses the path's tolerances: without derivatives.
       tied (*batch,): whether another motion that ends elsewhere is as good.
     """
 
@@ -119,7 +120,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     counts = jnp.arange(length) < given.steps
     with jax.default_matmul_precision("highest"):
         q, tied = _cheapest(shape, lanes, length, given, bounds)
-        found, parted = _smooth(shape, given, q, bounds)
+        found, parted, loose = _smooth(shape, given, q, bounds)
         both = jnp.stack([found.q[ORDERS:], q])
         before = both[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, both[:, :1].shape)
         over_time = jnp.moveaxis(jnp.concatenate([before, both], axis=1), 1, 0)
@@ -129,7 +130,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
         rough = jnp.diff(events_of(status, jumped, options.jump_cost, counts), axis=0)[0] < 0
         q, status, jumped = (jnp.where(_wide(rough, x[0]), x[1], x[0]) for x in (both, status, jumped))
         none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
-        return Plan(q, status, jumped, none), Found(found, parted, rough, tied)
+        return Plan(q, status, jumped, none), Found(found, parted, rough | loose, tied)
 
 
 @jax.custom_jvp
@@ -180,22 +181,44 @@ def _cheapest(
     return jnp.moveaxis(best, 0, 1).reshape(best.shape[1], *shape, topology.nq), tied.reshape(shape)
 
 
-def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Array) -> tuple[Smooth, jax.Array]:
-    """The motion made smooth between its jumps, some of which that takes away; and what stays (T, *batch)."""
+class _Smoothed(NamedTuple):
+    """A motion made smooth, the steps (T, *batch) that were to be none, and whether it uses tolerances (*batch,)."""
+
+    smooth: Smooth
+    parted: jax.Array
+    loose: jax.Array
+
+
+def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Array) -> _Smoothed:
+    """The motion made smooth between its jumps, some of which that takes away.
+
+    First exactly on the path, where jumps may be spread over several steps. Where one is left, or limits are passed,
+    again, on both sides of it and within all limits. Where that does not do either, within the path's tolerances.
+    """
     topology, steps = given.problem.robot.topology, given.options.smoothing_steps
 
     def parted_of(q: jax.Array, longest: jax.Array | float) -> jax.Array:
         before = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
         return jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
 
-    def smooth(phase: jax.Array, before: tuple[Smooth, jax.Array]) -> tuple[Smooth, jax.Array]:
-        q = before[0].q[ORDERS:]
-        parted = parted_of(q, jnp.where(phase == 0, SPREAD, 1.0))
-        horizon, q = horizon_of(shape, given, q, parted, phase.astype(q.dtype))
-        # Where a jump could not be spread, the motion is smoothed again on both sides of it, and where it does not keep
-        # its limits as it is.
-        done = jnp.all(parted == before[1]) & jnp.all(before[0].settled) & kept(horizon, q)
-        return lax.cond((phase > 0) & done, lambda: before, lambda: (smoothed(horizon, q, steps), parted))
+    def smooth(phase: jax.Array, before: _Smoothed) -> _Smoothed:
+        loose, now = phase == 2, before.smooth.q[ORDERS:]
+        parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, SPREAD, 1.0)))
+        limited = (phase > 0).astype(q.dtype)
+        horizon, found = horizon_of(shape, given, now, parted, limited)
+        done = jnp.all(parted == before.parted, axis=0) & before.smooth.settled & kept(horizon, found) & (phase > 0)
 
-    begin = begun(*horizon_of(shape, given, q, parted_of(q, SPREAD), jnp.zeros((), q.dtype)))
-    return lax.fori_loop(0, 2, smooth, (begin, parted_of(q, SPREAD)))
+        def again() -> _Smoothed:
+            horizon, begin = horizon_of(shape, given, jnp.where(loose, q, now), parted, limited, loose=loose)
+            better = smoothed(horizon, begin, steps)
+            # Within its tolerances a motion is good that keeps all limits, if not the smoothest of these.
+            stays = done | loose & (better.passed > KEPT[q.dtype == jnp.float64])
+            return _Smoothed(
+                chosen(stays, before.smooth, better), jnp.where(stays, before.parted, parted), loose & ~stays
+            )
+
+        return lax.cond(jnp.all(done), lambda: before, again)
+
+    whole = parted_of(q, SPREAD)
+    begin = begun(*horizon_of(shape, given, q, whole, jnp.zeros((), q.dtype)))
+    return lax.fori_loop(0, 3, smooth, _Smoothed(begin, whole, jnp.zeros(shape, bool)))
