@@ -13,7 +13,8 @@ mink's. Times are of a call after the first, in float64.
 "random 3" fails its gate: 2 jumps, and 5 waypoints missed, 157 to 161. No motion through solutions passes there without
 two jumps: of 5,000 and 7,200 solutions, none at 157 and 158 are within 7.4 degrees of each other, and of 7,200 and
 7,400 none at 158 and 159 within 7.8. With at most 1 mm and 0.01 rad of error at the waypoints such steps can be 4.8
-and 3.4 degrees: whole paths aim at the middle of their tolerances, and do not use them to go around a jump.
+and 3.4 degrees. Whole paths use their tolerances where a step is up to half too long, but 128 candidates, and 256, have
+no chain of such steps there; 512 have one, for seven seconds of the processor: no waypoint missed, but 4 jumps.
 """
 
 import time
