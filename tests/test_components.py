@@ -80,6 +80,23 @@ def test_an_element_has_the_worst_of_its_chains_and_the_sum_of_their_costs() -> 
     assert abs(found.residuals["model"][2, 1]) > 80
 
 
+def test_what_chains_share_is_met_as_a_whole() -> None:
+    """The first joint of each arm is held 0.1 rad from a posture: two arms miss it by sqrt(2) times that."""
+    robot = arms(2, rails=False)
+    tasks: dict[str, jaxik.Task] = {
+        f"off{k}": jaxik.FrameTask(robot.frame(f"tip{k}"), jnp.zeros(3), position_cost=0.0, orientation_cost=None)
+        for k in range(2)
+    }
+    posture = jnp.full(6, 0.2)
+    tasks["rest"] = jaxik.PostureTask(posture, tolerance=jnp.array([0.09, 0.12, 0.15]))
+    mask = jnp.tile(jnp.array([False, True, True]), 2)
+    found = jaxik.solve(jaxik.Problem(robot, tasks, dof_mask=mask), jnp.full(6, 0.3))
+    np.testing.assert_allclose(jnp.abs(found.residuals["rest"]), jnp.tile(0.1 * ~mask, (3, 1)), rtol=0, atol=1e-9)
+    converged, stalled = jaxik.Status.CONVERGED, jaxik.Status.STALLED
+    np.testing.assert_array_equal(found.chains.status, [[stalled] * 2, [converged] * 2, [converged] * 2])
+    np.testing.assert_array_equal(found.status, [stalled, stalled, converged])
+
+
 def test_derivatives_through_several_chains_are_those_of_differences() -> None:
     robot = arms(2, rails=False)
 

@@ -21,11 +21,12 @@ from jaxik.problem.problem import Problem
 from jaxik.results.solution import Solution
 from jaxik.robot.trimming import cut_out
 from jaxik.solvers.nonlinear.components import Component, Components, components_of, tasks_of
-from jaxik.solvers.nonlinear.formulation import formulation, project_start
+from jaxik.solvers.nonlinear.formulation import formulation, project_start, within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.tasks.base import Task
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.posture import PostureTask
+from jaxik.tasks.weights import row_weights
 
 # Statuses from the best to the worst: an element has the worst of its components.
 ORDER = (
@@ -175,6 +176,8 @@ def _merged(problem: Problem, q0: jax.Array, components: Components, found: list
     rank = jnp.asarray([ORDER.index(status) for status in Status], jnp.int32)
     worst = jnp.max(rank[jnp.concatenate([each.status for each in found], axis=-1)], axis=-1)
     status = jnp.asarray(ORDER, jnp.int32)[worst]
+    whole = _shared_are_met(problem, components, residuals)
+    status = jnp.where((status == Status.CONVERGED) & ~whole, Status.STALLED, status)
     status = jnp.where(jnp.all(jnp.isfinite(q0), axis=-1), status, Status.NONFINITE).astype(jnp.int32)
 
     def most(field: str) -> jax.Array:
@@ -194,6 +197,27 @@ def _merged(problem: Problem, q0: jax.Array, components: Components, found: list
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
+
+
+def _shared_are_met(problem: Problem, components: Components, residuals: dict[str, Any]) -> jax.Array:
+    """Whether tasks that components share are met as a whole (*batch,) or ().
+
+    Each of k components may leave as much as the tolerance, and all together sqrt(k) times that. Constraints are met
+    component by component, as each closure is.
+    """
+    shared = {share.name for kind in components.kinds for own in kind for share in own.shares if share.rows is not None}
+    of = {name: problem.tasks[name] for name in sorted(shared)}
+    tasks = {n: t for n, t in of.items() if not isinstance(t, HardConstraint) and t.tolerances() is not None}
+    if not tasks:
+        return jnp.ones((), bool)
+
+    def of_one(tasks: dict[str, Task], errors: dict[str, jax.Array]) -> jax.Array:
+        met = [within_tolerance(task, row_weights(task, errors[name]), errors[name]) for name, task in tasks.items()]
+        return jnp.all(jnp.stack(met))
+
+    errors = {name: residuals[name] for name in tasks}
+    ranks = {"tasks": core_ranks(tasks), "errors": core_ranks(errors, 1)}
+    return over_batch(of_one, {"tasks": tasks, "errors": errors}, ranks)
 
 
 def _start(problem: Problem, q0: jax.Array) -> jax.Array:
