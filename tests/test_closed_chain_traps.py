@@ -65,3 +65,20 @@ def test_joint_targets_in_a_loop_are_met_from_the_limits_and_said_to_be() -> Non
     np.testing.assert_allclose(found.q[:, 0], angles, atol=1e-8)
     assert found.q[1:, 0].min() > 0.5 and found.q[:, 2].min() > 0.9 + 1e-3
     assert np.abs(found.residuals["loop"]).max() < 1e-8
+
+
+def test_closures_that_contradict_each_other_are_infeasible_at_the_least_miss_within_limits() -> None:
+    """A bar of 0.1 m is to end at two places 0.3 m apart, and comes no nearer to the middle than its limit lets it."""
+    made = jaxik.Mechanism("bar")
+    made.link("bar", joints={"X": (0.02, 1.0), "Y": None, "EZ": None}, rest={"X": 0.4, "Y": 0.3, "EZ": 0.5})
+    for name, sign in (("left", -1), ("right", 1)):
+        made.frame(name, "bar", position=(0.05 * sign, 0, 0))
+        made.frame(f"{name} pin", "world", position=(0.15 * sign, 0, 0))
+        made.closure(name, name, f"{name} pin", ("x", "y"))
+    robot = made.build()
+    away = jaxik.PostureTask(jnp.array([[0.4, 0.3, 0.5], [-9.0, 3.0, -1.0]]))
+    found = jaxik.solve(jaxik.Problem(robot, {"away": away}), robot.q_home)
+    np.testing.assert_array_equal(found.status, jaxik.Status.INFEASIBLE)
+    np.testing.assert_allclose(found.q, [[0.02, 0, 0]] * 2, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(found.residuals["model"], [[0.12, 0, -0.08, 0]] * 2, rtol=0, atol=1e-6)
+    assert robot.check_limits(found.q).all() and np.all(found.iterations < 200)
