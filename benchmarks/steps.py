@@ -4,10 +4,11 @@ Mean iterations of 4,096 targets in float32 from a start that is uniformly up to
 mechanisms the median of 200 random poses from home in float64, all closures held. Success is judged by the status,
 which tests hold to C MuJoCo.
 
-And how many random poses of the bundled Stewart platform one call of `solve` reaches in a second, float32, on one core
-where nothing else is asked for.
+And how many random poses of the bundled Stewart platform one call of `solve` reaches in a second of one core, float32:
+of the processor's time, which other work on the machine changes less than the clock's.
 
-Gates: from 0.05 rad at most 2.5 steps, from 0.005 rad at most 1.15; of mechanisms at most 6, all of them reached.
+Gates: from 0.05 rad at most 2.5 steps, from 0.005 rad at most 1.15; of mechanisms at most 6, all of them reached; of
+the bundled platform all, over 10,000 a second, 20 times what closed-chain-ik in JavaScript does (1.9 to 2.3 ms a pose).
 """
 
 import time
@@ -22,6 +23,7 @@ import jaxik
 from benchmarks.mechanisms import hexapod, stewart
 
 TARGETS, POSES = 4096, 200
+POSES_A_SECOND = 10_000
 DISTANCES = (0.3, 0.05, 0.005)
 # Random poses of the platform and of the body, either way in each axis: position [m] and rotation [rad]. The hexapod's
 # legs are 0.47 m long and reach no farther.
@@ -37,10 +39,14 @@ def run() -> dict[str, Any]:
             "stewart, platform on a leg": _stewart(False),
             "hexapod with pinned feet": _judged(jaxik.solve(hexapod_problem())),
         }
-    passed = all(
-        arm["0.05 rad"]["iterations"] <= 2.5 and arm["0.005 rad"]["iterations"] <= 1.15 for arm in arms.values()
-    ) and all(found["converged"] == 1 and found["median iterations"] <= 6 for found in mechanisms.values())
-    return {"arms": arms, "mechanisms": mechanisms, "stewart, many poses": _rate(), "passed": passed}
+    many = _rate()
+    passed = (
+        all(arm["0.05 rad"]["iterations"] <= 2.5 and arm["0.005 rad"]["iterations"] <= 1.15 for arm in arms.values())
+        and all(found["converged"] == 1 and found["median iterations"] <= 6 for found in mechanisms.values())
+        and many["converged"] == 1
+        and many["poses a second"] > POSES_A_SECOND
+    )
+    return {"arms": arms, "mechanisms": mechanisms, "stewart, many poses": many, "passed": passed}
 
 
 def _rate() -> dict[str, Any]:
@@ -48,13 +54,14 @@ def _rate() -> dict[str, Any]:
     tool = robot.frame("tcp")
     target = poses(robot.frame_pose(robot.q_home, tool), PLATFORM, TARGETS)
     problem = jaxik.Problem(robot, {"tool": jaxik.FrameTask(tool, target)})
-    seconds = []
-    for _ in range(4):
-        began = time.perf_counter()
-        found = jax.block_until_ready(jaxik.solve(problem))
-        seconds.append(time.perf_counter() - began)
-    rate = round(TARGETS / min(seconds[1:]))
-    return _judged(found) | {"first call [s]": round(seconds[0], 1), "poses a second": rate}
+    began, seconds = time.perf_counter(), []
+    found = jax.block_until_ready(jaxik.solve(problem))
+    first = round(time.perf_counter() - began, 1)
+    for _ in range(6):
+        began = time.process_time()
+        jax.block_until_ready(jaxik.solve(problem))
+        seconds.append(time.process_time() - began)
+    return _judged(found) | {"first call [s]": first, "poses a second": round(TARGETS / min(seconds))}
 
 
 def _arm(name: str) -> dict[str, Any]:
