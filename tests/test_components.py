@@ -232,3 +232,46 @@ def test_bundled_robots_split_where_their_fingers_are_alike() -> None:
     assert kinds(hand, {**tips, "center": center}) is None
     plane = jaxik.PositionLimit(hand.frame("thumb_tip"), jnp.array([0.0, 0, 1]), 0.0)
     assert kinds(hand, tips, limits=(plane,)) is None
+
+
+def sliders(count: int, keyframes: int = 0, free: bool = False) -> Robot:
+    """Bodies on rails of their own, or free ones, as MJCF has them: with as many keyframes as one likes."""
+    joint = "<freejoint/>" if free else '<joint type="slide" axis="1 0 0" range="-1 1"/>'
+    bodies = "".join(
+        f'<body name="b{k}" pos="0 {k} 0">{joint}<geom size="0.1"/><site name="tip{k}"/></body>' for k in range(count)
+    )
+    keys = "<key/>" * keyframes
+    return jaxik.load_robot(f"<mujoco><worldbody>{bodies}</worldbody><keyframe>{keys}</keyframe></mujoco>")
+
+
+def aims(robot: Robot, shapes: list[tuple[int, ...]]) -> dict[str, jaxik.Task]:
+    """A place for each slider, with batch axes of its own."""
+    return {
+        f"goal{k}": jaxik.FrameTask(robot.frame(f"tip{k}"), jnp.full((*shape, 3), 0.1), orientation_cost=None)
+        for k, shape in enumerate(shapes)
+    }
+
+
+@pytest.mark.parametrize("keyframes", [0, 2, 3])
+def test_a_model_may_have_any_number_of_keyframes_and_all_its_leaves_batch_axes(keyframes: int) -> None:
+    robot = sliders(2, keyframes)
+    robot = jax.tree.map(lambda x: jnp.broadcast_to(x, (3, *x.shape)), robot)
+    found = jax.eval_shape(lambda: jaxik.solve(jaxik.Problem(robot, aims(robot, [(), ()]))))
+    assert found.q.shape == (3, 2)
+
+
+def test_batch_axes_of_one_chain_are_those_of_all() -> None:
+    robot = sliders(2)
+    tasks = aims(robot, [(4,), ()])
+    for key in (jax.random.key(0), jax.random.split(jax.random.key(0), 1), jax.random.split(jax.random.key(0), 4)):
+        found = jax.eval_shape(lambda key: jaxik.search(jaxik.Problem(robot, tasks), key), key)
+        assert found.q.shape == (4, 2) and found.num_starts.shape == (4,)
+    none = jax.eval_shape(lambda: jaxik.solve(jaxik.Problem(robot, aims(robot, [(), ()])), jnp.zeros((0, 2))))
+    assert none.q.shape == (0, 2)
+
+
+def test_a_task_that_has_no_rows_in_any_chain_reports_zeros() -> None:
+    robot = sliders(2, free=True)
+    tasks = aims(robot, [(), ()]) | {"rest": jaxik.PostureTask(robot.q_home, priority=1)}
+    found = jax.eval_shape(lambda: jaxik.solve(jaxik.Problem(robot, tasks)))
+    assert found.residuals["rest"].shape == (12,)

@@ -4,11 +4,13 @@ import dataclasses
 from collections.abc import Collection, Iterable, Sequence
 from typing import TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
 from jaxik.core.errors import JaxikError
+from jaxik.core.pytree import core_ranks
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import Geometry
@@ -73,12 +75,24 @@ def cut_out(robot: Model, each: Sequence[Kept]) -> Model:
     """
     topology = robot.topology
     rows, own = [_rows(topology, kept) for kept in each], topology_of(topology, each[0])
+    ranks = core_ranks(robot)
     leaves = {
-        name: jnp.take(value, np.array([of[name][1] for of in rows] if len(each) > 1 else indices, int), axis=axis)
-        for name, (axis, indices) in rows[0].items()
+        name: _cut(value, [of[name][1] for of in rows], axis, getattr(ranks, name))
+        for name, (axis, _) in rows[0].items()
         if (value := getattr(robot, name)) is not None
     }
     return dataclasses.replace(robot, topology=own, geometry=None, visual=UNSEEN, **leaves)
+
+
+def _cut(value: jax.Array, each: Sequence[list[int]], axis: int, rank: int) -> jax.Array:
+    """Entries along an axis, counted from the last; of several in the place of a batch axis before the core's."""
+    if len(each) == 1:
+        return jnp.take(value, np.array(each[0], int), axis=axis)
+    # By one axis of indices: with two, jnp.take gives none of an axis without entries.
+    at = value.ndim + axis
+    flat = jnp.take(value, np.array(each, int).reshape(-1), axis=at)
+    apart = flat.reshape(*flat.shape[:at], len(each), len(each[0]), *flat.shape[at + 1 :])
+    return jnp.moveaxis(apart, at, apart.ndim - 1 - rank)
 
 
 def topology_of(topology: Topology, kept: Kept) -> Topology:

@@ -5,6 +5,7 @@ times as long as 1,024 of one arm; solved together, with Jacobians of all joints
 """
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -231,7 +232,7 @@ def _start(problem: Problem, q0: jax.Array) -> jax.Array:
 
 def _in_order(values: Sequence[jax.Array], places: Sequence[int], size: int, count: int) -> jax.Array:
     """Entries (*batch, ...) that stand at these places of the result (*batch, size), 0 elsewhere; the first counts."""
-    flat = jnp.concatenate([x.reshape(*x.shape[:count], -1) for x in values], axis=-1)
+    flat = jnp.concatenate([x.reshape(*x.shape[:count], math.prod(x.shape[count:])) for x in values], axis=-1)
     first = {place: at for at, place in reversed(list(enumerate(places)))}
     if len(first) < size:
         flat = jnp.concatenate([flat, jnp.zeros((*flat.shape[:-1], 1), flat.dtype)], axis=-1)
@@ -248,8 +249,8 @@ def _residual(
         for number, share in enumerate(own.shares)
         if share.name == name
     ]
-    g, i, share, number = owners[0]
-    if share.rows is None:
+    if owners and owners[0][2].rows is None:
+        g, i, _, number = owners[0]
         return jax.tree.map(lambda x: jax.lax.index_in_dim(x, i, count, keepdims=False), found[g].residuals[number])
     task = _whole(problem, name)
     if isinstance(task, EqualityConstraintTask):
@@ -260,7 +261,8 @@ def _residual(
     else:
         size = problem.robot.nv
     shares = {(g, number): None for g, _, _, number in owners}
-    values = [found[g].residuals[number] for g, number in shares]
+    nothing = jnp.zeros((*found[0].q.shape[:count], 0), found[0].q.dtype)  # of a task that has no rows here
+    values = [nothing, *(found[g].residuals[number] for g, number in shares)]
     return _in_order(values, [row for *_, own, _ in owners for row in own.rows or ()], size, count)
 
 

@@ -108,15 +108,17 @@ def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array
         with_clearance(problem), jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype)
     )
     keys = _keys(key, shape)
+    # Each piece has all batch axes, also those that only targets of others have.
+    keys, wide = jnp.broadcast_to(keys, shape), jnp.broadcast_to(base, (*shape, base.shape[-1]))
 
     def of_piece(piece: Piece) -> Solution:
         own = piece.beside(dataclasses.replace(options, reference=None))
         own = dataclasses.replace(own, reference=piece.of(options.reference, 1))
-        return _best(piece.problem, piece.beside(keys), piece.of(base, 1), piece.of(starts, 2), own)
+        return _best(piece.problem, piece.beside(keys), piece.of(wide, 1), piece.of(starts, 2), own)
 
     apart = None
     if options.solutions == 1:
-        apart = solved_apart(problem, jnp.broadcast_to(base, (*shape, base.shape[-1])), of_piece)
+        apart = solved_apart(problem, wide, of_piece)
     return _best(problem, keys, base, starts, options) if apart is None else apart
 
 
