@@ -1,5 +1,6 @@
 """What an iterative method is, written for one element, and how it works on a single one."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -32,6 +33,8 @@ class Phase(NamedTuple):
       attempts: whether an element makes several attempts, from 0 on, until no other is wanted.
       record_row: states before and after a step -> its row (k,) in the record of the element, and the index of that
         row; below 0 where it leaves none.
+      rounds: how often elements go through it. What differs from round to round follows from the result before it; one
+        phase of two rounds is compiled once.
       width: lanes side by side. A phase that few elements go through needs few: it ends with its slowest element.
     """
 
@@ -42,6 +45,7 @@ class Phase(NamedTuple):
     conclude: Callable[[Any, Any, Any], tuple[Any, jax.Array]]
     attempts: bool = False
     record_row: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
+    rounds: int = 1
     width: int = WIDTH
 
 
@@ -96,15 +100,24 @@ def iterate(method: Method, *arguments: Any) -> Any:
     result = method.start(context)
     record = None if method.record is None else method.record(context)
     for phase in method.phases:
-
-        def work(found: Any, phase: Phase = phase) -> Any:
-            return _attempts(phase, context, *found)
-
-        if phase.active is None:
-            result, record = work((result, record))
-        else:
-            result, record = lax.cond(phase.active(result), work, lambda found: found, (result, record))
+        result, record = in_rounds(phase, functools.partial(_round, phase, context), result, record)
     return method.finalize(context, result, record)
+
+
+def in_rounds(phase: Phase, once: Callable[[Any, Any], tuple[Any, Any]], result: Any, record: Any) -> tuple[Any, Any]:
+    """The results and the record after all rounds of a phase, of which `once` makes one."""
+    if phase.rounds == 1:
+        return once(result, record)
+    return lax.fori_loop(0, phase.rounds, lambda _, found: once(*found), (result, record))
+
+
+def _round(phase: Phase, context: Any, result: Any, record: Any) -> tuple[Any, Any]:
+    def work(found: Any) -> Any:
+        return _attempts(phase, context, *found)
+
+    if phase.active is None:
+        return work((result, record))
+    return lax.cond(phase.active(result), work, lambda found: found, (result, record))
 
 
 def _attempts(phase: Phase, context: Any, before: Any, record: Any) -> tuple[Any, Any]:

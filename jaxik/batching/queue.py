@@ -1,5 +1,6 @@
 """A batch as a stream of elements through a fixed number of lanes."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,7 @@ from jax import lax
 
 from jaxik.batching.broadcast import filled
 from jaxik.batching.devices import lanes_for
-from jaxik.batching.method import STEPS, Method, Phase, row_of
+from jaxik.batching.method import STEPS, Method, Phase, in_rounds, row_of
 from jaxik.batching.scheduler import Slots, after_conclusion, is_working, next_to_conclude, refill, slots_for
 from jaxik.batching.trailing_vmap import PerElement, is_unbatched, vmap_last, vmap_last_where_mapped
 from jaxik.numerics.fusion import materialize
@@ -120,7 +121,7 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     if method.record is not None:
         record = elements.blockwise(method.width, vmap_last(method.record, (elements.differs,), method.width))
     for phase in method.phases:
-        results, record = _run_phase(phase, elements, packing, results, record)
+        results, record = in_rounds(phase, functools.partial(_run_phase, phase, elements, packing), results, record)
     answer = vmap_last(
         lambda context, packed, record: method.finalize(context, packing.unpack(packed), record),
         (elements.differs, True, True),

@@ -6,6 +6,7 @@ starts are.
 """
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,8 @@ from jaxik.batching.method import Phase
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.element import Context, Result, SearchCounters, of_state
 from jaxik.solvers.nonlinear.formulation import Formulation
-from jaxik.solvers.nonlinear.levenberg_marquardt import ROUGH, State
+from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.levenberg_marquardt import ROUGH, State, restarted
 from jaxik.solvers.search import multistart
 
 Names = functools.partial[Level]
@@ -24,13 +26,26 @@ Names = functools.partial[Level]
 # these first, up to so many. Of 10,000 goals in five scenes, half of them missed by blind searches, a Panda's then take
 # 0.5 to 0.7 of the time; with up to 30 blind steps up to 1.07 times as long as with 16, as lanes wait for each other.
 BLIND_STEPS = 16
+# Without others after them, so many at a time, then lanes that have ended take other elements.
+BLIND_TURN = 4
 # Every so many attempts look at distances from their start on: there may be no blind solution near a free one.
 STEERED = 8
 
 
+class _Apart(NamedTuple):
+    """One attempt where limits keep shapes apart.
+
+    `blind` (): its next step is one without distances. `only_blind` (): so are all, and it leads to a blind solution.
+    """
+
+    state: State
+    blind: jax.Array
+    only_blind: jax.Array
+
+
 def first_phases(names: Names, apart: bool) -> tuple[Phase, ...]:
     """The attempts of a search on the rows of `names`; `apart`: limits keep shapes apart."""
-    return (_blind(names), _apart(names)) if apart else (_attempts(names),)
+    return (_apart(names),) if apart else (_attempts(names),)
 
 
 def _attempts(names: Names) -> Phase:
@@ -52,86 +67,113 @@ def _attempts(names: Names) -> Phase:
     )
 
 
-def _blind(names: Names) -> Phase:
-    """The same, of the problem without distances."""
-
-    def init(context: Context, result: Result, number: jax.Array) -> State:
-        prepared = _without_distances(context)
-        return _start(context, prepared, names, _reported(prepared, result), number)
-
-    def conclude(context: Context, so_far: Result, state: State) -> tuple[Result, jax.Array]:
-        prepared = _without_distances(context)
-        known = so_far._replace(errors=_reported(prepared, so_far))
-        result, again = _judged(context, prepared, names, _best(known), known, state)
-        return result._replace(errors=so_far.errors | result.errors, solved=jnp.zeros((), bool)), again
-
-    return Phase(
-        active=None,
-        init=init,
-        step=lambda context, state: _step(context, _without_distances(context), names, state),
-        ended=lambda state: state.ended,
-        conclude=conclude,
-        attempts=True,
-    )
-
-
 def _apart(names: Names) -> Phase:
-    """From the blind solution, and from that of one start after the other where it stays too near.
+    """To a blind solution; then from it, and from those of one start after the other where it stays too near.
 
-    Where there is no blind solution, the first attempt is the only one: it moves the best of them out.
+    Where there is no blind solution, the first attempt with distances is the only one: it moves the best of them out.
+    Both are rounds of one phase: as two of them, with blind steps in each, a program takes a fifth longer to compile.
     """
 
-    def init(context: Context, result: Result, number: jax.Array) -> State:
-        first, steered = number == 0, number % STEERED == 0
+    def init(context: Context, result: Result, number: jax.Array) -> _Apart:
+        only_blind = _nothing_tried(result)
+        first, steered = ~only_blind & (number == 0), ~only_blind & (number % STEERED == 0)
         # Blind attempts have had the starts before.
-        number = jnp.where(first, 0, number + result.spent.starts - 1)
-        blind = _blind_solution(context, names, result, number, steered)
-        q, size = jnp.where(first, result.q, blind.q), jnp.where(first, result.size, blind.size)
-        met, crawling = jnp.where(first, result.met, blind.met), jnp.where(first, result.crawling, blind.crawling)
+        number = jnp.where(first, 0, number + jnp.where(only_blind, 0, result.spent.starts - 1))
         state = _start(context, context.prepared, names, result.errors, number)
-        # No steps are left to an attempt without a blind solution: few of them get anywhere.
-        lost = ~steered & ~blind.met
-        return state._replace(
-            q=q,
-            # Of what is polished already: `step` then has nothing left to do where it is free as well.
-            size=jnp.where(met & ~crawling, size, state.size),
-            iterations=blind.iterations,
-            before=blind.iterations - jnp.where(lost, context.starts.spread.steps, 0),
+        # Of what is polished already: `step` then has nothing left to do where it is free as well.
+        size = jnp.where(first & result.met & ~result.crawling, result.size, state.size)
+        return _Apart(state._replace(q=jnp.where(first, result.q, state.q), size=size), ~steered, only_blind)
+
+    def step(context: Context, attempt: _Apart) -> _Apart:
+        state = _with_distances(context, attempt, _blind_steps(context, names, attempt))
+        # A loop of at most one turn: none where no lane beside this one looks at distances.
+        _, state = lax.while_loop(
+            lambda carry: ~carry[0],
+            lambda carry: (jnp.ones((), bool), _step_apart(context, names, carry[1])),
+            (attempt.only_blind, state),
         )
+        return _Apart(state, attempt.only_blind, attempt.only_blind)
 
-    def step(context: Context, state: State) -> State:
-        moved = _step(context, context.prepared, names, state)
-        free = jnp.isinf(state.cost) & moved.met & (state.size <= ROUGH)
-        return moved._replace(size=jnp.where(free, state.size, moved.size), ended=moved.ended | free)
-
-    def conclude(context: Context, so_far: Result, state: State) -> tuple[Result, jax.Array]:
-        first = state.spent == 0
-        # Costs and errors of blind solutions are without distances.
-        none = _best(so_far)._replace(cost=jnp.full_like(so_far.cost, jnp.inf), met=jnp.zeros_like(so_far.met))
-        best = jax.tree.map(lambda new, old: jnp.where(first, new, old), none, _best(so_far))
-        result, again = _judged(context, context.prepared, names, best, so_far, state)
-        spent = result.spent._replace(starts=result.spent.starts - first)
-        return result._replace(spent=spent), again & (so_far.met | ~first)
+    def conclude(context: Context, so_far: Result, attempt: _Apart) -> tuple[Result, jax.Array]:
+        blind = _judged_blind(context, names, so_far, attempt.state)
+        apart = _judged_apart(context, names, so_far, attempt.state)
+        return jax.tree.map(lambda x, y: jnp.where(attempt.only_blind, x, y), blind, apart)
 
     return Phase(
-        active=lambda result: jnp.isfinite(result.cost),
+        active=lambda result: _nothing_tried(result) | jnp.isfinite(result.cost),
         init=init,
         step=step,
-        ended=lambda state: state.ended,
+        ended=lambda attempt: attempt.state.ended,
         conclude=conclude,
         attempts=True,
+        rounds=2,
     )
 
 
-def _blind_solution(context: Context, names: Names, result: Result, number: jax.Array, steered: jax.Array) -> State:
-    """What the steps of an attempt without distances lead to; its start where it is `steered` ()."""
+def _nothing_tried(result: Result) -> jax.Array:
+    return result.spent.starts == 0
+
+
+def _blind_steps(context: Context, names: Names, attempt: _Apart) -> State:
+    """Some steps without distances, if any; where others follow, all of them at once."""
     prepared = _without_distances(context)
-    begun = _start(context, prepared, names, _reported(prepared, result), number)
-    return lax.while_loop(
-        lambda state: ~state.ended & (state.iterations - state.before < BLIND_STEPS),
-        lambda state: _step(context, prepared, names, state),
-        begun._replace(ended=steered),
-    )
+
+    def going(carry: tuple[jax.Array, State]) -> jax.Array:
+        count, state = carry
+        more = jnp.where(attempt.only_blind, count < BLIND_TURN, state.iterations - state.before < BLIND_STEPS)
+        return attempt.blind & ~state.ended & more
+
+    def advance(carry: tuple[jax.Array, State]) -> tuple[jax.Array, State]:
+        count, state = carry
+        return count + 1, _step(context, prepared, names, state)
+
+    state, none = _seen_blind(prepared, names, attempt.state), jnp.zeros((), jnp.int32)
+    blind = lax.while_loop(going, advance, (none, state))[1]
+    # Rows of distances mean nothing before the first step with these.
+    model = jax.tree.map(lambda new, x: jnp.concatenate([new, x[new.shape[0] :]]), blind.model, attempt.state.model)
+    return blind._replace(model=model, errors=attempt.state.errors | blind.errors)
+
+
+def _seen_blind(prepared: Formulation, names: Names, state: State) -> State:
+    """A state with as many rows, and reports, as the problem without distances has."""
+    empty = GAUSS_NEWTON.empty(prepared, state.q, names(prepared.levels))
+    model = jax.tree.map(lambda x, whole: whole[: x.shape[0]], empty, state.model)
+    return state._replace(model=model, errors=_reported(prepared, state))
+
+
+def _with_distances(context: Context, attempt: _Apart, blind: State) -> State:
+    """The state before the first step with distances, where one without leads; otherwise as it is."""
+    starts = attempt.blind & ~attempt.only_blind
+    state = restarted(blind, starts, context.options.initial_damping)
+    # No steps are left to an attempt without a blind solution: few of them get anywhere.
+    left = jnp.where(starts & ~blind.met, context.starts.spread.steps, 0)
+    polished = starts & blind.met & ~blind.crawling
+    return state._replace(size=jnp.where(polished, blind.size, state.size), before=state.before - left)
+
+
+def _step_apart(context: Context, names: Names, state: State) -> State:
+    """One step with distances, which is the last where it finds a polished solution free."""
+    moved = _step(context, context.prepared, names, state)
+    free = jnp.isinf(state.cost) & moved.met & (state.size <= ROUGH)
+    return moved._replace(size=jnp.where(free, state.size, moved.size), ended=moved.ended | free)
+
+
+def _judged_blind(context: Context, names: Names, so_far: Result, state: State) -> tuple[Result, jax.Array]:
+    prepared = _without_distances(context)
+    known = so_far._replace(errors=_reported(prepared, so_far))
+    state = _seen_blind(prepared, names, state)
+    result, again = _judged(context, prepared, names, _best(known), known, state)
+    return result._replace(errors=so_far.errors | result.errors, solved=jnp.zeros((), bool)), again
+
+
+def _judged_apart(context: Context, names: Names, so_far: Result, state: State) -> tuple[Result, jax.Array]:
+    first = state.spent == 0
+    # Costs and errors of blind solutions are without distances.
+    none = _best(so_far)._replace(cost=jnp.full_like(so_far.cost, jnp.inf), met=jnp.zeros_like(so_far.met))
+    best = jax.tree.map(lambda new, old: jnp.where(first, new, old), none, _best(so_far))
+    result, again = _judged(context, context.prepared, names, best, so_far, state)
+    spent = result.spent._replace(starts=result.spent.starts - first)
+    return result._replace(spent=spent), again & (so_far.met | ~first)
 
 
 def _without_distances(context: Context) -> Formulation:
@@ -139,7 +181,7 @@ def _without_distances(context: Context) -> Formulation:
     return context.blind
 
 
-def _reported(prepared: Formulation, result: Result) -> dict[str, jax.Array]:
+def _reported(prepared: Formulation, result: Result | State) -> dict[str, jax.Array]:
     """What the tasks of a formulation report."""
     return {name: result.errors[name] for name in prepared.problem.tasks}
 
