@@ -15,10 +15,10 @@ of 2,500 random starts none solves it to 1e-6, a quarter to 0.9 mm and 0.009 rad
 passes there. Of 128 candidates 8 are on the path, and none has a chain of steps up to half too long; nor have 256. Of
 512 the best jumps at 162, after steps of 9.1 and 10.4 degrees at 158 and 159, which its tolerances do not make short
 enough: with steps of 7 degrees a limit or a tolerance is passed by 6.3 half widths, after 60 steps and after 400, and
-least squares over waypoints 154 to 161 that aim at 0.9 mm and 0.009 rad end at 1.01 mm and 0.0106 rad. So 4 jumps are left, for six seconds of the
-processor. A jump at 159, 160 or 161 would do: of 250 to 500 solutions each, from 152 to 169, some have steps that the
-tolerances make short enough on both sides of it. Half of 128 and of 512 candidates begun where few of the others are
-on the path did not find it, for twice the seconds.
+least squares over waypoints 154 to 161 that aim at 0.9 mm and 0.009 rad end at 1.01 mm and 0.0106 rad. So 4 jumps are
+left, for six seconds of the processor. A jump at 159, 160 or 161 would do: of 250 to 500 solutions each, from 152 to
+169, some have steps that the tolerances make short enough on both sides of it. Half of 128 and of 512 candidates begun
+where few of the others are on the path did not find it, for twice the seconds.
 """
 
 import time
