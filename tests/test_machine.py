@@ -120,6 +120,7 @@ import sys, jax
 jax.config.update("jax_num_cpu_devices", 2)
 import jax.numpy as jnp, jaxik
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jaxik.batching.sharding import on_shards
 
 place = jaxik.enable_compilation_cache(sys.argv[1])
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
@@ -127,12 +128,16 @@ mesh = jax.make_mesh((2,), ("x",), axis_types=(AxisType.Auto,))
 linear = jax.device_put(jnp.ones((8, 2)), NamedSharding(mesh, PartitionSpec("x")))
 found = jax.jit(lambda c: jaxik.qp(jnp.eye(2), c, lower=-0.5).x)(linear)
 assert found.sharding.spec == PartitionSpec("x") and (found == -0.5).all()
+same = jnp.arange(8.0).reshape(8, 1), [True]
+for function in (lambda x: x + 1, lambda x: x * 3):
+    spread = jax.device_put(same[0], NamedSharding(mesh, PartitionSpec("x")))
+    assert (jax.jit(lambda x: on_shards(function, [x], same[1]))(spread) == function(same[0])).all()
 print(len(list(place.glob("*-cache"))))
 """
 
 
 def test_programs_over_spread_batches_are_kept(tmp_path: Path) -> None:
-    """A later process finds them: it keeps no other one."""
+    """A later process finds them: it keeps no other one. Programs of arguments that are alike are two."""
     kept = [run_program(SPREAD, str(tmp_path / "programs")).stdout.split()[-1] for _ in range(2)]
     assert kept[0] == kept[1] != "0"
 

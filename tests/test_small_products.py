@@ -55,3 +55,9 @@ def test_products_in_loops_and_branches_become_sums_and_large_ones_stay() -> Non
     np.testing.assert_allclose(small, matrix @ last, rtol=1e-12)
     np.testing.assert_allclose(summed, (large @ last) @ np.ones((40, 40)), rtol=1e-12)
     assert _products(with_sums(function), jnp.asarray(x)) == 1
+
+
+def test_linear_systems_keep_the_names_of_their_programs() -> None:
+    matrix, x = RANDOM.normal(size=(3, 3)) + 4 * np.eye(3), RANDOM.normal(size=3)
+    for function in (jnp.linalg.solve, lambda a, b: jnp.linalg.inv(a) @ b):
+        np.testing.assert_allclose(with_sums(function)(matrix, x), np.linalg.solve(matrix, x), rtol=1e-12)

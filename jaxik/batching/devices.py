@@ -103,8 +103,8 @@ def enable_compilation_cache(directory: str | os.PathLike[str] | None = None) ->
     """Keep compiled programs in a directory, so that later runs start at once; the same as JAX's own settings.
 
     With batches that are spread over devices, too: JAX would look for a program by the address of the function that
-    divides it, another one in each run. What that of jaxik does follows from the program. Where a `custom_partitioning`
-    of your own divides one program in several ways, set `jax_remove_custom_partitioning_ptr_from_cache_key` to False.
+    divides it, another one in each run; jaxik's programs say by themselves what they are. Where you have a
+    `custom_partitioning` of your own, set `jax_remove_custom_partitioning_ptr_from_cache_key` to False.
 
     Args:
       directory: by default `jaxik` in the user's cache directory.

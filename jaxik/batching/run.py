@@ -82,7 +82,8 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, devices_kno
     def run(*leaves: Any) -> Any:
         if any(mapped):
             run_stream = lambda *own: stream(method, list(own), mapped, treedef)  # noqa: E731
-            return on_shards(run_stream, leaves, mapped, devices_known)
+            with alone(False):
+                return on_shards(run_stream, leaves, mapped, devices_known)
         with alone():
             return with_sums(lambda *own: iterate(method, *jax.tree.unflatten(treedef, own)))(*leaves)
 

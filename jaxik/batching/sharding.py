@@ -1,9 +1,11 @@
 """Elements that are spread over devices stay there, and so do their answers: each device works through its own."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental.custom_partitioning import ArrayMapping, SdyShardingRule, custom_partitioning
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.sharding import NamedSharding, PartitionSpec
@@ -35,10 +37,11 @@ def on_shards(
     x64, precision = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     whole, shapes = jax.make_jaxpr(function, return_shape=True)(*leaves)
     # What partitions takes no constants: they are arguments, which all devices have.
-    count, has_axis = len(whole.consts), (*(False for _ in whole.consts), *mapped)
+    consts = [*whole.consts, _fingerprint(whole, leaves)]
+    count, has_axis = len(consts), (*(False for _ in consts), *mapped)
 
     def evaluated(*arrays: Any) -> list[Any]:
-        return jaxpr_as_fun(ClosedJaxpr(whole.jaxpr, arrays[:count]))(*arrays[count:])
+        return jaxpr_as_fun(ClosedJaxpr(whole.jaxpr, arrays[: count - 1]))(*arrays[count:])
 
     def of_one_device(*arrays: Any) -> list[Any]:
         # It is traced when XLA compiles, where what was set around the call is no longer so.
@@ -57,7 +60,21 @@ def on_shards(
 
     partitioned = custom_partitioning(evaluated)
     partitioned.def_partition(divided, sharding_rule=rule)
-    return jax.tree.unflatten(jax.tree.structure(shapes), partitioned(*whole.consts, *leaves))
+    return jax.tree.unflatten(jax.tree.structure(shapes), partitioned(*consts, *leaves))
+
+
+def _fingerprint(whole: ClosedJaxpr, leaves: Sequence[Any]) -> np.ndarray:
+    """Numbers that differ where programs do, as an argument of what is partitioned.
+
+    All that a module says of it is the address of a function, which the key of the compilation cache leaves out where
+    it is to be found again: without these numbers, programs of alike arguments and results would have one key.
+    """
+    if not jax.config.jax_remove_custom_partitioning_ptr_from_cache_key:  # type: ignore[attr-defined]
+        return np.zeros(8, np.uint32)
+    shapes = [jax.ShapeDtypeStruct(np.shape(x), jax.dtypes.result_type(x)) for x in (*whole.consts, *leaves)]
+    count = len(whole.consts)
+    program = jax.jit(lambda *own: jaxpr_as_fun(ClosedJaxpr(whole.jaxpr, own[:count]))(*own[count:]))
+    return np.frombuffer(hashlib.sha256(program.lower(*shapes).as_text().encode()).digest(), np.uint32)
 
 
 def _rule(operands: list[int], results: list[int], mapped: Sequence[bool]) -> SdyShardingRule:

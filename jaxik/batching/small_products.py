@@ -63,7 +63,9 @@ class _Rewriting:
         if isinstance(value, jex_core.ClosedJaxpr):
             return self.closed(value)
         if isinstance(value, tuple) and value and all(isinstance(x, jex_core.ClosedJaxpr) for x in value):
-            return tuple(map(self.closed, value))
+            new = tuple(map(self.closed, value))
+            make = getattr(value, "_make", tuple)  # those of linear solves have names
+            return make(new)
         return value
 
 

@@ -58,12 +58,14 @@ def rows_of_files(array: Any, folder: Path, first: int, last: int) -> np.ndarray
 
 def _read(file: Path, array: Any, out: np.ndarray, first: int) -> None:
     """Fill `out` with rows of a shard, from its row `first` on."""
-    if not file.exists():
-        out[:] = array.fill_value
-        return
     chunk, chunks = array.chunks[0], array.shards[0] // array.chunks[0]
     row = out.itemsize * math.prod(out.shape[1:])
-    with file.open("rb", buffering=0) as opened:
+    try:
+        opened = file.open("rb", buffering=0)
+    except FileNotFoundError:
+        out[:] = array.fill_value
+        return
+    with opened:
         begins, at = _begins(opened, chunks, chunk * row), 0
         while at < len(out):
             number, skipped = divmod(first + at, chunk)
@@ -72,7 +74,8 @@ def _read(file: Path, array: Any, out: np.ndarray, first: int) -> None:
                 out[at:end] = array.fill_value
             else:
                 opened.seek(int(begins[number]) + skipped * row)
-                opened.readinto(out[at:end].reshape(-1).view(np.uint8).data)
+                if opened.readinto(out[at:end].reshape(-1).view(np.uint8).data) != (end - at) * row:
+                    raise LoadError(f"{file}: is cut off")
             at = end
 
 
@@ -80,7 +83,8 @@ def _begins(opened: FileIO, chunks: int, size: int) -> np.ndarray:
     """Where chunks of `size` bytes begin, by the index of a file that is as long as it says."""
     last = opened.seek(0, os.SEEK_END) - CHECKSUM - 16 * chunks
     opened.seek(max(last, 0))
-    index = np.frombuffer(opened.read(16 * chunks), "<u8")
+    read = opened.read(16 * chunks)
+    index = np.frombuffer(read[: len(read) // 8 * 8], "<u8")
     begins = index[::2]
     there = begins[begins != ABSENT]
     if len(begins) != chunks or len(there) * size != last or (there > last - size).any():

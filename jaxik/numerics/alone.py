@@ -16,9 +16,9 @@ def is_alone() -> bool:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Trace for one element by itself."""
-    before = _ALONE.set(True)
+def alone(yes: bool = True) -> Iterator[None]:
+    """Trace for one element by itself, or for lanes of many inside of such a one."""
+    before = _ALONE.set(yes)
     try:
         yield
     finally:

@@ -211,8 +211,10 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
         def again() -> _Smoothed:
             horizon, begin = horizon_of(shape, given, jnp.where(loose, q, now), parted, limited, loose=loose)
             better = smoothed(horizon, begin, steps)
-            # Within its tolerances a motion is good that keeps all limits, if not the smoothest of these.
-            stays = done | loose & (better.passed > KEPT[q.dtype == jnp.float64])
+            # Within its tolerances a motion is good that keeps all limits, if not the smoothest of these. One that does
+            # so on the path stays there.
+            exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & kept(horizon, found)
+            stays = done | loose & (exact | (better.passed > KEPT[q.dtype == jnp.float64]))
             return _Smoothed(
                 chosen(stays, before.smooth, better), jnp.where(stays, before.parted, parted), loose & ~stays
             )
