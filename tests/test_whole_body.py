@@ -94,6 +94,7 @@ WHOLE = {
     ),
     "mobile_manipulator_reach": Whole("mobile_manipulator", {"tcp": Goal((1.5, 1.0, 0.2), degrees(0, 0, 60))}),
     "delta_reach": Whole("delta", {"tcp": Goal((0.15, -0.1, 0.08), AS_AT_HOME)}),
+    "four_bar_draw": Whole("four_bar", {"pen": Goal((-0.006518, 0.049854, 0), None)}),
     "five_bar_reach": Whole("five_bar", {"tcp": Goal((0.05, -0.05, 0), None)}),
     "hexapod_lean": Whole(
         "hexapod",
