@@ -14,7 +14,7 @@ from jaxik.limits.collision import KeptClear
 from jaxik.results.chains import Chain, Part
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, within_tolerance
-from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, given_task
 from jaxik.tasks.base import Task
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.posture import PostureTask
@@ -205,7 +205,7 @@ def _items(robot: Robot, name: str, task: Task, read: Group) -> list[Item]:
     hard = isinstance(task, HardConstraint)
     if isinstance(task, KeptClear) or (isinstance(task, HardConstraint) and task.one_sided):
         return []
-    inner = task.task if isinstance(task, HardConstraint) else task
+    inner = given_task(task)
     if isinstance(inner, EqualityConstraintTask):
         ends, items = 0, []
         for equality in inner.equalities:

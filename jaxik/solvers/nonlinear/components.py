@@ -22,7 +22,7 @@ from jaxik.robot.trimming import Kept, frame_of, topology_of
 from jaxik.solvers.nonlinear.chain_blocks import Split, split_of
 from jaxik.solvers.nonlinear.chains import Group, Item, Slots, slots_of
 from jaxik.solvers.nonlinear.formulation import formulation
-from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, yielding
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, given_task, yielding
 from jaxik.tasks.base import Task
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.posture import PostureTask
@@ -105,7 +105,7 @@ def tasks_of(problem: Problem, component: Component) -> dict[str, Task]:
 
 def _divisible(task: Task) -> bool:
     """Whether a task has shares, or may be moved to a part of its robot: it looks at its frames alone."""
-    inner = task.task if isinstance(task, HardConstraint) else task
+    inner = given_task(task)
     return type(inner) in (PostureTask, EqualityConstraintTask) or vars(type(inner)).get("frames_batchable", False)
 
 
@@ -123,7 +123,7 @@ def _frames(problem: Problem, items: Sequence[Item]) -> list[Frame]:
     frames: list[Frame] = []
     for item in items:
         task = problem.tasks[item.part.task]
-        inner = task.task if isinstance(task, HardConstraint) else task
+        inner = given_task(task)
         if isinstance(inner, EqualityConstraintTask):
             frames += _equality(inner, item).frames
         else:
@@ -190,7 +190,7 @@ def _shares(problem: Problem, joints: list[int], items: tuple[Item, ...]) -> tup
     shares = []
     for name, own in sorted(by_name.items()):
         task = problem.tasks[name]
-        inner = task.task if isinstance(task, HardConstraint) else task
+        inner = given_task(task)
         rows = None if own[0].part.rows is None else tuple(i for item in own for i in range(*(item.part.rows or ())))
         if isinstance(inner, PostureTask):
             rows = tuple(i for j in joints for i in problem.robot.topology.joints[j].v_indices)
@@ -201,7 +201,7 @@ def _shares(problem: Problem, joints: list[int], items: tuple[Item, ...]) -> tup
 
 def _equalities(problem: Problem, share: Share) -> tuple[Equality, ...]:
     task = problem.tasks[share.name]
-    inner = task.task if isinstance(task, HardConstraint) else task
+    inner = given_task(task)
     return tuple(inner.equalities[i] for i in share.equalities) if share.equalities else ()  # type: ignore[attr-defined]
 
 

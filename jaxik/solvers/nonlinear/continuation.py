@@ -12,10 +12,9 @@ import jax.numpy as jnp
 from jaxik.batching.method import Method, iterate, single_pass
 from jaxik.batching.run import run_batch
 from jaxik.core.pytree import core_ranks
-from jaxik.kinematics.reduced import apply_couplings
 from jaxik.problem.problem import Problem, levels
 from jaxik.solvers.nonlinear.element import Context, Result, formulate, start
-from jaxik.solvers.nonlinear.finalize import FEASIBLE
+from jaxik.solvers.nonlinear.finalize import FEASIBLE, coupling_error
 from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, met, rows, soft_tasks
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints
 from jaxik.solvers.nonlinear.phases import phases
@@ -55,7 +54,7 @@ def _continued(context: Context, result: Result, record: None) -> Continued:
         cost = jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(of_tasks * of_tasks), cost)
     reached = met(prepared, result.errors, (*held, *every))
     if prepared.moving.couplings:
-        off = jnp.max(jnp.abs(apply_couplings(prepared.robot, prepared.moving, q) - q))
+        off = coupling_error(prepared, q)
         reached = reached & (off <= FEASIBLE[off.dtype == jnp.float64])
     home = prepared.problem.robot.q_home
     own = q[: home.shape[-1]]

@@ -16,7 +16,15 @@ from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.chains import Ends, Slots, chain_status, slots_of
 from jaxik.solvers.nonlinear.element import Context, Result, split_of
 from jaxik.solvers.nonlinear.exact_penalty import price, yielded_of
-from jaxik.solvers.nonlinear.formulation import evaluate, hard_constraints, has_tolerances, met, rows, soft_tasks
+from jaxik.solvers.nonlinear.formulation import (
+    Formulation,
+    evaluate,
+    hard_constraints,
+    has_tolerances,
+    met,
+    rows,
+    soft_tasks,
+)
 from jaxik.solvers.nonlinear.hard_constraint import clearances, yielding
 from jaxik.solvers.options import step_tolerance
 
@@ -70,7 +78,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         status = jnp.where(met(prepared, residuals, held), status, lost)
     if prepared.moving.couplings:
         # No place of the leaders leaves all followers inside their limits.
-        off = jnp.max(jnp.abs(apply_couplings(prepared.robot, prepared.moving, result.q) - result.q))
+        off = coupling_error(prepared, result.q)
         status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
     status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
     nearest = _nearest(problem, result.q[: problem.robot.nq])
@@ -111,6 +119,11 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         return Found(solution, first_cost, cost)
     whole = cost + price(prepared, evaluate(prepared, result.q))
     return Found(solution, whole, whole)
+
+
+def coupling_error(prepared: Formulation, q: jax.Array) -> jax.Array:
+    """How far () followers of couplings are from where their leaders have them, as where limits keep them."""
+    return jnp.max(jnp.abs(apply_couplings(prepared.robot, prepared.moving, q) - q))
 
 
 def _ends(context: Context, result: Result, slots: Slots) -> Ends:

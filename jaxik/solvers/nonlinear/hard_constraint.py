@@ -97,6 +97,11 @@ class HardConstraint(Task):
         return self.tolerance
 
 
+def given_task(task: Task) -> Task:
+    """The task that a constraint holds; another one is itself."""
+    return task.task if isinstance(task, HardConstraint) else task
+
+
 def with_hard_constraints(problem: Problem, tolerance: Any) -> Problem:
     """The problem with its constraints, and the distances of its limits, as tasks before all others."""
     elastic = {name: each.row_penalty for name, each in elastic_constraints_of(problem).items()}

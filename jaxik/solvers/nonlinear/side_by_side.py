@@ -22,8 +22,10 @@ from jaxik.problem.problem import Problem
 from jaxik.results.solution import Solution
 from jaxik.robot.trimming import cut_out
 from jaxik.solvers.nonlinear.components import Component, Components, components_of, tasks_of
-from jaxik.solvers.nonlinear.formulation import formulation, project_start, within_tolerance
-from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
+from jaxik.solvers.nonlinear.element import formulate
+from jaxik.solvers.nonlinear.formulation import within_tolerance
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, given_task
+from jaxik.solvers.options import SolveOptions
 from jaxik.tasks.base import Task
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.posture import PostureTask
@@ -136,8 +138,7 @@ def with_axis(tree: Any, ranks: Any) -> Any:
 
 def _whole(problem: Problem, name: str) -> Task:
     """A task of the problem, taken out of the constraint that it may be."""
-    task = problem.tasks[name]
-    return task.task if isinstance(task, HardConstraint) else task
+    return given_task(problem.tasks[name])
 
 
 def _stacked(tasks: Sequence[Task]) -> Task:
@@ -225,7 +226,7 @@ def _start(problem: Problem, q0: jax.Array) -> jax.Array:
     """Where a solve starts (*batch, nq)."""
 
     def of_one(problem: Problem, q0: jax.Array) -> jax.Array:
-        return project_start(formulation(problem), jnp.where(jnp.isfinite(q0), q0, problem.robot.q_home))
+        return formulate(problem, q0, SolveOptions()).q
 
     return over_batch(of_one, {"problem": problem, "q0": q0}, {"problem": core_ranks(problem), "q0": 1})
 
@@ -254,10 +255,7 @@ def _residual(
         return jax.tree.map(lambda x: jax.lax.index_in_dim(x, i, count, keepdims=False), found[g].residuals[number])
     task = _whole(problem, name)
     if isinstance(task, EqualityConstraintTask):
-        size, starts = 0, list[int]()
-        for equality in task.equalities:
-            starts.append(size)
-            size += equality.num_rows
+        size = sum(equality.num_rows for equality in task.equalities)
     else:
         size = problem.robot.nv
     shares = {(g, number): None for g, _, _, number in owners}
