@@ -1,8 +1,9 @@
-"""Collisions: `step` beside mink on the same arm, obstacles, pairs and limits, and `search` with obstacles and blind.
+"""Collisions: `step` beside mink and pink with the same obstacles, pairs and limits, and `search` with them and blind.
 
 Panda with its own shapes among 20 boxes, its free starts and random targets. Both step for 50 steps of 0.01 s: rate,
-the least distance that MuJoCo finds on the way, and programs without a solution. mink looks at the pairs that jaxik
-looks at, from 0.1 m on, one robot at a time on one core, as it does; ours in a batch on all cores.
+the least distance that MuJoCo finds on the way, and programs without a solution, at which a robot stops. mink looks at
+the pairs that jaxik looks at, from 0.1 m on, pink's barrier at the nearest eight of them, one robot at a time on one
+core, as they do; ours in a batch on all cores.
 `search`: poses of free configurations, blind and with a `CollisionLimit`.
 
 Gates: no step of ours penetrates or is without a solution, at least 10 times mink's steps a second; of the searches
@@ -10,6 +11,7 @@ Gates: no step of ours penetrates or is without a solution, at least 10 times mi
 """
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,8 +26,10 @@ from jaxik.robot.loading.catalog import find_by_name
 
 DT, FAST, DAMPING, STEPS = 0.01, 2.0, 1e-3, 50
 BATCH, PEER_ROBOTS, TARGETS = 1024, 20, 1024
-MARGIN, GAIN, DETECTED = 0.005, 0.9, 0.1
+MARGIN, GAIN, DETECTED, ROWS = 0.005, 0.9, 0.1, 8
 TIMES_MINK, SOLVED = 10.0, 0.999
+
+_Walked = tuple[list[np.ndarray], int]  # configurations, and programs without a solution
 
 
 def run() -> dict[str, Any]:
@@ -100,18 +104,31 @@ def _steps(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: jax
         "without_solution": int(np.sum(np.asarray(status) != jaxik.Status.CONVERGED)),
         "shortened": float(np.mean(np.asarray(fraction) < 1)),
     }
-    return {"jaxik": ours, "mink": _mink(model, robot, names, np.asarray(q), targets, pairs)}
+    few = np.asarray(q[:PEER_ROBOTS], float), np.asarray(targets.wxyz_xyz[:PEER_ROBOTS], float)
+    peers = {"mink": lambda: _mink(model, robot, names, *few), "pink": lambda: _pink(model, names, *few)}
+    return {"jaxik": ours, **{peer: _judged(walk, model, pairs) for peer, walk in peers.items()}}
 
 
-def _mink(model: mujoco.MjModel, robot: jaxik.Robot, names: Any, q: np.ndarray, targets: Any, pairs: Any) -> Any:
+def _judged(walk: Callable[[], _Walked], model: mujoco.MjModel, pairs: set[frozenset[str]]) -> dict[str, Any]:
+    begin = time.perf_counter()
+    path, lost = walk()
+    seconds = time.perf_counter() - begin
+    return {
+        "steps_per_s": round(len(path) / seconds),
+        "least_mm": float(1e3 * least_distances(model, np.array(path), pairs).min()),
+        "without_solution": lost,
+    }
+
+
+def _mink(model: mujoco.MjModel, robot: jaxik.Robot, names: Any, q: np.ndarray, targets: np.ndarray) -> _Walked:
     configuration, task = mink.Configuration(model), mink.FrameTask("tcp", "site", 1.0, 1.0)
     limits = [
         mink.ConfigurationLimit(model),
         mink.VelocityLimit(model, dict.fromkeys(robot.joint_names, FAST)),
         mink.CollisionAvoidanceLimit(model, [([a], [b]) for a, b in names], GAIN, MARGIN, DETECTED),
     ]
-    path, lost, begin = [], 0, time.perf_counter()
-    for start, target in zip(q[:PEER_ROBOTS], np.asarray(targets.wxyz_xyz, float), strict=False):
+    path, lost = [], 0
+    for start, target in zip(q, targets, strict=True):
         configuration.update(start)
         task.set_target(mink.SE3(target))
         for _ in range(STEPS):
@@ -122,12 +139,44 @@ def _mink(model: mujoco.MjModel, robot: jaxik.Robot, names: Any, q: np.ndarray, 
                 break
             configuration.integrate_inplace(velocity, DT)
             path.append(configuration.q.copy())
-    seconds = time.perf_counter() - begin
-    return {
-        "steps_per_s": round(len(path) / seconds),
-        "least_mm": float(1e3 * least_distances(model, np.array(path), pairs).min()),
-        "without_solution": lost,
-    }
+    return path, lost
+
+
+def _pink(model: mujoco.MjModel, names: Any, q: np.ndarray, targets: np.ndarray) -> _Walked:
+    """A barrier of the nearest eight pairs, the obstacles among the arm's own shapes; its gain is a rate [1/s]."""
+    import coal
+    import pink
+    import pinocchio
+
+    source = str(find_by_name("panda"))
+    arm = pinocchio.buildModelFromMJCF(source)
+    arm.velocityLimit = np.full(arm.nv, FAST)
+    shapes = pinocchio.buildGeomFromMJCF(arm, source, pinocchio.GeometryType.COLLISION)
+    for geom in (model.geom(i) for i in range(model.ngeom)):
+        if geom.name.startswith("boxes/"):
+            placed = pinocchio.SE3(np.eye(3), geom.pos)
+            shapes.addGeometryObject(pinocchio.GeometryObject(geom.name, 0, placed, coal.Box(*2 * geom.size)))
+    for pair in names:
+        shapes.addCollisionPair(pinocchio.CollisionPair(*map(shapes.getGeometryId, pair)))
+    data, shapes_data = arm.createData(), shapes.createData()
+    limits = pink.limits.ConfigurationLimit(arm, config_limit_gain=0.95), pink.limits.VelocityLimit(arm)
+    barrier = pink.barriers.SelfCollisionBarrier(ROWS, GAIN / DT, safe_displacement_gain=0.0, d_min=MARGIN)
+    task = pink.tasks.FrameTask("tcp", 1.0, 1.0)
+    path, lost = [], 0
+    for start, target in zip(q, targets, strict=True):
+        task.set_target(pinocchio.XYZQUATToSE3(np.concatenate([target[4:], target[1:4], target[:1]])))
+        now = pink.Configuration(arm, data, start, collision_model=shapes, collision_data=shapes_data)
+        for _ in range(STEPS):
+            try:
+                velocity = pink.solve_ik(
+                    now, [task], DT, "daqp", damping=DAMPING, limits=limits, barriers=[barrier], safety_break=False
+                )
+            except pink.exceptions.NoSolutionFound:
+                lost += 1
+                break
+            now.integrate_inplace(velocity, DT)
+            path.append(now.q.copy())
+    return path, lost
 
 
 def _searches(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: jax.Array) -> dict[str, Any]:
