@@ -45,56 +45,16 @@ class Found(NamedTuple):
 
 def finalize(context: Context, result: Result, record: jax.Array | None) -> Found:
     """The solution after the last phase, with its status."""
-    prepared, residuals = context.prepared, result.errors
-    problem, yields = prepared.problem, yielding(prepared.problem)
-    held = tuple(name for name in hard_constraints(problem) if name not in yields)
-    every = soft_tasks(problem)
-    cost, first_cost, settled = result.cost, result.cost, result.stationary
-    if result.diverged is not None:
-        # Steps without an acceptance test also end where they lead nowhere, which says nothing of the point.
-        settled = settled & (result.size <= step_tolerance(context.options, cost.dtype))
-    if has_tolerances(problem, every):
-        settled = settled | result.met
-    if len(prepared.levels) > 1:
-        kin = evaluate(prepared, result.q)
-        cost, first_cost = (
-            jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(rows(prepared, kin, names).residual ** 2), cost)
-            for names in (every, prepared.levels[0])
-        )
-    failed = jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
-    if result.diverged is not None:
-        failed = jnp.where(result.diverged, Status.DIVERGED, failed)
-    status = jnp.where(settled & met(prepared, residuals, every), Status.CONVERGED, failed)
-    clear = clearances(problem)
-    if clear:
-        # Hinges come and go, so that the best that overlaps is seldom quite stationary.
-        overlaps = (status != Status.CONVERGED) & ~met(prepared, residuals, clear)
-        status = jnp.where(overlaps, Status.COLLIDES, status)
-    if held:
-        lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
-        if result.diverged is not None:
-            # Constraints are rows like others, which a target out of reach bends: they may well be feasible.
-            lost = failed
-        status = jnp.where(met(prepared, residuals, held), status, lost)
-    if prepared.moving.couplings:
-        # No place of the leaders leaves all followers inside their limits.
-        off = coupling_error(prepared, result.q)
-        status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
-    status = jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
+    prepared, problem = context.prepared, context.prepared.problem
+    cost, first_cost = _costs(context, result)
+    status = _status(context, result, cost)
     nearest = _nearest(problem, result.q[: problem.robot.nq])
     if nearest:
         status = jnp.where(jnp.isnan(nearest["clearance"]), Status.NONFINITE, status)
-    slots, of_chains = slots_of(prepared), {}
-    if len(slots.chains) > 1:
-        ends = _ends(context, result, slots)
-        statuses, label = chain_status(prepared, slots, residuals, ends)
-        # What is not finite stops all chains that are worked on together, on lower priorities as well.
-        together = result.chains is None or len(prepared.levels) > (2 if hard_constraints(problem) else 1)
-        stops = status == Status.NONFINITE if together else ~context.finite
-        statuses = jnp.where(stops, Status.NONFINITE, statuses).astype(jnp.int32)
-        of_chains = {"chain_status": statuses, "chain_iterations": ends.iterations, "chain_label": label}
-    yielded = yielded_of(problem, residuals)
-    residuals = {name: value for name, value in residuals.items() if name not in (*prepared.slack, *clear)}
+    slots = slots_of(prepared)
+    chain_fields = _chain_fields(context, result, slots, status) if len(slots.chains) > 1 else {}
+    hidden = (*prepared.slack, *clearances(problem))
+    residuals = {name: value for name, value in result.errors.items() if name not in hidden}
     q = result.q[: problem.robot.nq]
     # A joint limit that is NaN is nowhere to move a start to.
     q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
@@ -109,16 +69,70 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         **nearest,
-        yielded=yielded,
-        **of_chains,
+        yielded=yielded_of(problem, result.errors),
+        **chain_fields,
         chain_parts=slots.chains,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
-    if not yields:
+    if not yielding(problem):
         return Found(solution, first_cost, cost)
     whole = cost + price(prepared, evaluate(prepared, result.q))
     return Found(solution, whole, whole)
+
+
+def _costs(context: Context, result: Result) -> tuple[jax.Array, jax.Array]:
+    """The cost () of all tasks, and that of the highest level."""
+    prepared, cost = context.prepared, result.cost
+    if len(prepared.levels) == 1:
+        return cost, cost
+    kin = evaluate(prepared, result.q)
+    cost, first_cost = (
+        jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(rows(prepared, kin, names).residual ** 2), cost)
+        for names in (soft_tasks(prepared.problem), prepared.levels[0])
+    )
+    return cost, first_cost
+
+
+def _status(context: Context, result: Result, cost: jax.Array) -> jax.Array:
+    """How the element ended (), of `Status`: what is worse overrides what is said before."""
+    prepared, problem = context.prepared, context.prepared.problem
+    tasks, clear = soft_tasks(problem), clearances(problem)
+    held = tuple(name for name in hard_constraints(problem) if name not in yielding(problem))
+    settled, failed = result.stationary, jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
+    if result.diverged is not None:
+        # Steps without an acceptance test also end where they lead nowhere, which says nothing of the point.
+        settled = settled & (result.size <= step_tolerance(context.options, cost.dtype))
+        failed = jnp.where(result.diverged, Status.DIVERGED, failed)
+    if has_tolerances(problem, tasks):
+        settled = settled | result.met
+    status = jnp.where(settled & met(prepared, result.errors, tasks), Status.CONVERGED, failed)
+    if clear:
+        # Hinges come and go, so that the best that overlaps is seldom quite stationary.
+        overlaps = (status != Status.CONVERGED) & ~met(prepared, result.errors, clear)
+        status = jnp.where(overlaps, Status.COLLIDES, status)
+    if held:
+        lost = jnp.where(result.stationary, Status.INFEASIBLE, Status.TIMEOUT)
+        if result.diverged is not None:
+            # Constraints are rows like others, which a target out of reach bends: they may well be feasible.
+            lost = failed
+        status = jnp.where(met(prepared, result.errors, held), status, lost)
+    if prepared.moving.couplings:
+        # No place of the leaders leaves all followers inside their limits.
+        off = coupling_error(prepared, result.q)
+        status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
+    return jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
+
+
+def _chain_fields(context: Context, result: Result, slots: Slots, status: jax.Array) -> dict[str, Any]:
+    """Status, steps and label of each chain, given the status () of the whole."""
+    prepared, ends = context.prepared, _ends(context, result, slots)
+    statuses, label = chain_status(prepared, slots, result.errors, ends)
+    # What is not finite stops all chains that are worked on together, on lower priorities as well.
+    together = result.chains is None or len(prepared.levels) > (2 if hard_constraints(prepared.problem) else 1)
+    stops = status == Status.NONFINITE if together else ~context.finite
+    statuses = jnp.where(stops, Status.NONFINITE, statuses).astype(jnp.int32)
+    return {"chain_status": statuses, "chain_iterations": ends.iterations, "chain_label": label}
 
 
 def coupling_error(prepared: Formulation, q: jax.Array) -> jax.Array:

@@ -1,0 +1,117 @@
+"""The elements of a batch as lanes take them: any few at a time, lane axis last."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from jaxik.batching.broadcast import filled
+from jaxik.batching.method import Method
+from jaxik.batching.trailing_vmap import PerElement, is_unbatched, vmap_last_where_mapped
+from jaxik.numerics.fusion import materialize
+
+
+class Elements:
+    """The arguments of N elements, and the contexts of any few of them, lane axis last.
+
+    Attributes:
+      count: N.
+      differs: for each leaf of the context, whether it differs from element to element.
+      one: shapes of one element's context.
+    """
+
+    def __init__(self, method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> None:
+        """Of arguments with this structure, of which mapped ones have a leading axis of N elements."""
+        self.count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
+        self._leaves, self._mapped = leaves, mapped
+        self._given = [x for x, m in zip(leaves, mapped, strict=True) if m]
+        self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
+        known: dict[Any, Any] = {}
+        context, differs = self._load(self._gathered(jnp.arange(method.width)), known)
+        self._known = is_unbatched(known)
+        self._shared, self._structure = jax.tree.flatten(context)
+        self.differs = jax.tree.unflatten(self._structure, differs)
+        self.one = jax.tree.map(
+            lambda x, d: jax.ShapeDtypeStruct(x.shape[:-1] if d else x.shape, x.dtype), context, self.differs
+        )
+
+    def _load(self, given: list[jax.Array], known: dict[Any, Any]) -> tuple[Any, list[bool]]:
+        """The contexts of elements of which `given` are the mapped arguments, lane axis last."""
+        # XLA would turn or gather them again in each consumer.
+        parts = iter(materialize(x) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in given)
+        leaves = [next(parts) if m else x for x, m in zip(self._leaves, self._mapped, strict=True)]
+        size = given[0].shape[-1]
+        context, differs = vmap_last_where_mapped(self._prepare, self._mapped, size, known)(*leaves)
+        return context, jax.tree.leaves(differs)
+
+    def _gathered(self, which: jax.Array) -> list[jax.Array]:
+        return lanes_of(self._given, self.clipped(which))
+
+    def clipped(self, which: jax.Array) -> jax.Array:
+        return jnp.minimum(which, self.count - 1)
+
+    def own(self, which: jax.Array) -> list[jax.Array]:
+        """What differs between the contexts of some elements."""
+        return self._differing(self._gathered(which))
+
+    def _differing(self, given: list[jax.Array]) -> list[jax.Array]:
+        context, differs = self._load(given, dict(self._known))
+        return [x for x, d in zip(jax.tree.leaves(context), differs, strict=True) if d]
+
+    def blockwise(self, width: int, function: Callable[..., Any], *results: Any) -> Any:
+        """Apply a function of contexts and results (N, ...), on lanes, to all elements in blocks.
+
+        What one such call leaves is laid out as the next one wants it, which XLA sees where N is a multiple of the
+        width: nothing is turned in between.
+        """
+        blocks = math.ceil(self.count / width)
+
+        def cut(x: jax.Array) -> jax.Array:
+            return jnp.moveaxis(filled(x, blocks * width).reshape(blocks, width, *x.shape[1:]), 1, -1)
+
+        def block(parts: tuple[list[jax.Array], Any]) -> Any:
+            given, results = parts
+            return function(self.context(self._differing(given)), *results)
+
+        out = lax.map(block, jax.tree.map(cut, (self._given, results)))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: self.count], out)
+
+    def context(self, own: list[jax.Array]) -> Any:
+        """The contexts of which `own` is what differs."""
+        parts, differs = iter(own), jax.tree.leaves(self.differs)
+        leaves = [next(parts) if d else x for x, d in zip(self._shared, differs, strict=True)]
+        return jax.tree.unflatten(self._structure, leaves)
+
+
+def lanes_of(results: Any, which: jax.Array) -> Any:
+    """Rows `which` (W,) of results (N, ...), lane axis last."""
+    return jax.tree.map(lambda x: jnp.moveaxis(x[which], 0, -1), results)
+
+
+class Packing:
+    """Results as one vector of numbers and one of counts and flags: two arrays to gather and scatter, not a dozen."""
+
+    def __init__(self, shapes: Any) -> None:
+        """Of results with such leaves."""
+        leaves, self._structure = jax.tree.flatten(shapes)
+        self._leaves = leaves
+        self._number = [jnp.issubdtype(x.dtype, jnp.floating) for x in leaves]
+
+    def pack(self, result: Any) -> tuple[jax.Array, jax.Array]:
+        leaves = list(zip(jax.tree.leaves(result), self._number, strict=True))
+        numbers = [jnp.ravel(x) for x, number in leaves if number]
+        counts = [jnp.ravel(x).astype(jnp.int32) for x, number in leaves if not number]
+        none = jnp.zeros(0, jnp.int32)
+        return (jnp.concatenate(numbers) if numbers else none), jnp.concatenate([none, *counts])
+
+    def unpack(self, packed: tuple[jax.Array, jax.Array]) -> Any:
+        places, leaves = [0, 0], []
+        for x, number in zip(self._leaves, self._number, strict=True):
+            kind = 0 if number else 1
+            end = places[kind] + x.size
+            leaves.append(packed[kind][places[kind] : end].reshape(x.shape).astype(x.dtype))
+            places[kind] = end
+        return jax.tree.unflatten(self._structure, leaves)
