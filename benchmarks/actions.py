@@ -14,7 +14,7 @@ import numpy as np
 import jaxik
 from benchmarks.timing import Clock
 from jaxik.rl import PoseAction
-from jaxik.robot.loading.reference import Judge
+from jaxik.robot.loading.reference import Reference
 
 ROBOTS = ("panda", "ur5e", "dual_arm", "panda, base turned by 90 degrees")
 FRAMES = {"dual_arm": {"left": "left_tcp", "right": "right_tcp"}}
@@ -63,7 +63,7 @@ def random_actions(name: str, actions: int) -> dict[str, Any]:
 
     episodes = -(-actions // (STEPS * ENVIRONMENTS))
     jax.block_until_ready(episode(jax.random.key(0)))
-    judge, speed_limit = Judge(name.split(",")[0]), np.asarray(robot.velocity_limit, float)
+    reference, speed_limit = Reference(name.split(",")[0]), np.asarray(robot.velocity_limit, float)
     found = {"actions": 0, "outside_joint_limits": 0, "above_speed_limits": 0, "nan": 0, "limited": 0}
     seconds, peak = 0.0, 0.0
     for number in range(episodes):
@@ -75,7 +75,7 @@ def random_actions(name: str, actions: int) -> dict[str, Any]:
         rounding = np.spacing(np.abs(q)).astype(float)
         share = (np.abs(way) - rounding) / (float(act.dt) * speed_limit)
         found["actions"] += STEPS * ENVIRONMENTS
-        found["outside_joint_limits"] += int(judge.outside(q.reshape(-1, robot.nq).astype(float)).sum())
+        found["outside_joint_limits"] += int(reference.outside(q.reshape(-1, robot.nq).astype(float)).sum())
         found["above_speed_limits"] += int((share > 1 + 1e-6).any(axis=-1).sum())
         found["nan"] += int(np.isnan(q).any(axis=-1).sum())
         found["limited"] += int(limited.sum())
@@ -101,12 +101,12 @@ def constant_actions(name: str) -> dict[str, Any]:
 
     q, limited = jax.device_get(episode(jnp.eye(act.size)))
     q = np.concatenate([np.tile(robot.q_home, (1, act.size, 1)), q]).astype(float)
-    judge = Judge(name.split(",")[0])
+    reference = Reference(name.split(",")[0])
     turned = np.array([[0.0, 0, 1], [0, 1, 0], [-1, 0, 0]]) if "," in name else np.eye(3)
     errors, shifts, turns = [], [], []
     for place, frame in enumerate(frames.values()):
         own = q[:, 6 * place : 6 * place + 6].reshape(-1, robot.nq)
-        poses = judge.poses(own, "site", frame).reshape(DELTA_STEPS + 1, 6, 7)
+        poses = reference.poses(own, "site", frame).reshape(DELTA_STEPS + 1, 6, 7)
         twists = _twists(turned, poses[:-1], poses[1:])
         unit = np.repeat([TRANSLATION, ROTATION], 3)
         moved = np.stack([twists[:, i, i] / unit[i] for i in range(6)])

@@ -84,7 +84,7 @@ def equally_wide(method: Method, width: int) -> Method:
 
 
 def single_pass(function: Callable[..., Any], width: int = WIDTH) -> Method:
-    """The method of an element that is done in one go: arguments -> answer."""
+    """The method of an element that is done in one go: arguments -> result."""
     return Method(
         prepare=lambda *arguments: arguments,
         start=lambda arguments: (),

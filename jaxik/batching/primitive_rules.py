@@ -1,4 +1,4 @@
-"""How each array primitive of JAX carries a lane axis behind its own axes."""
+"""How each array primitive of JAX carries a trailing lane axis."""
 
 import functools
 from collections.abc import Callable, Sequence

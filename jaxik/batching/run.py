@@ -20,7 +20,7 @@ from jaxik.numerics.alone import alone
 def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
     """Run `method` over the batch axes of its arguments.
 
-    No batch axis runs as it is, with the least latency. All others run as one stream, so that an element's answer
+    No batch axis runs as it is, with the least latency. All others run as one stream, so that an element's result
     depends neither on the size of the batch nor on its neighbours; a `vmap` around the call lengthens the stream.
 
     Args:
@@ -29,7 +29,7 @@ def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]
       ranks: the core rank of every leaf of the arguments.
 
     Returns:
-      The answers, with the common batch axes in front.
+      The results, with the common batch axes in front.
     """
     batch = fold(arguments, ranks)
     # The default precision of some devices has 1e-3 of relative error in float32.
@@ -38,15 +38,15 @@ def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]
 
 
 def _run(method: Method, arguments: tuple[Any, ...], batch: Batch) -> Any:
-    answers = run_elements(method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments))
-    return unfolded(answers, batch)
+    results = run_elements(method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments))
+    return unfolded(results, batch)
 
 
-def unfolded(answers: Any, batch: Batch) -> Any:
-    """Answers of the elements of a batch, with its axes in front."""
+def unfolded(results: Any, batch: Batch) -> Any:
+    """Results of the elements of a batch, with its axes in front."""
     if any(batch.mapped):
-        return jax.tree.map(lambda x: x.reshape(*batch.shape, *x.shape[1:]), answers)
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*batch.shape, *x.shape)), answers)
+        return jax.tree.map(lambda x: x.reshape(*batch.shape, *x.shape[1:]), results)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (*batch.shape, *x.shape)), results)
 
 
 def run_elements(
@@ -64,7 +64,7 @@ def run_elements(
 
 
 def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], cores: int) -> Any:
-    """The answers of `folding`, each core working on its share of the elements."""
+    """The results of `folding`, each core working on its share of the elements."""
     count = next(x.shape[0] for x, m in zip(given, mapped, strict=True) if m)
     share = -(-count // cores)
 
@@ -90,17 +90,17 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, devices_kno
     @run.def_vmap
     def lengthen(axis_size: int, in_batched: list[bool], *leaves: Any) -> Any:
         if not any(in_batched):
-            answers = run(*leaves)
-            return answers, jax.tree.map(lambda _: False, answers)
+            results = run(*leaves)
+            return results, jax.tree.map(lambda _: False, results)
         size = next((x.shape[b] for x, m, b in zip(leaves, mapped, in_batched, strict=True) if m), None)
         now_mapped = tuple(m or b for m, b in zip(mapped, in_batched, strict=True))
         if size is None:
-            answers = _folding(method, now_mapped, treedef, devices_known)(*leaves)
-            return answers, jax.tree.map(lambda _: True, answers)
+            results = _folding(method, now_mapped, treedef, devices_known)(*leaves)
+            return results, jax.tree.map(lambda _: True, results)
         folded = lengthened(leaves, mapped, in_batched, axis_size, size)
-        answers = _folding(method, now_mapped, treedef, devices_known)(*folded)
-        answers = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), answers)
-        return answers, jax.tree.map(lambda _: True, answers)
+        results = _folding(method, now_mapped, treedef, devices_known)(*folded)
+        results = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), results)
+        return results, jax.tree.map(lambda _: True, results)
 
     return run
 

@@ -1,4 +1,4 @@
-"""Elements that are spread over devices stay there, and so do their answers: each device works through its own."""
+"""Elements that are spread over devices stay there, and so do their results: each device works through its own."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ ELEMENTS = "elements"
 def on_shards(
     function: Callable[..., Any], leaves: Sequence[Any], mapped: Sequence[bool], devices_known: bool = True
 ) -> Any:
-    """The answers of `function`, worked out by each device for the elements that it has.
+    """The results of `function`, worked out by each device for the elements that it has.
 
     XLA knows no way to divide a loop over lanes that take elements from one queue: it would gather all elements on each
     device. Here it learns that elements are independent. With one device, and in a `shard_map`, nothing is added to the
@@ -67,7 +67,7 @@ def _fingerprint(whole: ClosedJaxpr, leaves: Sequence[Any]) -> np.ndarray:
     """Numbers that differ where programs do, as an argument of what is partitioned.
 
     All that a module says of it is the address of a function, which the key of the compilation cache leaves out where
-    it is to be found again: without these numbers, programs of alike arguments and results would have one key.
+    it is to be found again: without these numbers, programs of equal arguments and results would have one key.
     """
     if not jax.config.jax_remove_custom_partitioning_ptr_from_cache_key:  # type: ignore[attr-defined]
         return np.zeros(8, np.uint32)

@@ -5,7 +5,7 @@
 axis of every array instead, so that all arithmetic runs along contiguous lanes, and turns the tiny contractions of
 kinematics into multiply-and-add over lanes in the place of a library call per 3x3 matrix.
 
-The function is traced once, per element, to a jaxpr, and the jaxpr is evaluated with a lane axis behind each mapped
+The function is traced once, per element, to a jaxpr, and the jaxpr is evaluated with a lane axis last in each mapped
 value. Primitives without a rule of their own go through `jax.vmap`.
 """
 

@@ -190,7 +190,7 @@ class Dataset:
 
 
 def _groups(blocks: int, part: Any, seed: int | None) -> list[tuple[int, int]]:
-    """The groups that a part of `Dataset.blocks` reads: the first block of each, and the one behind its last."""
+    """The groups that a part of `Dataset.blocks` reads: the first block of each, and one past its last."""
     whole = isinstance(part, tuple | list) and len(part) == 2 and all(isinstance(x, int | np.integer) for x in part)
     if not whole or not 1 <= part[0] <= part[1]:
         raise JaxikError(f"part is (k, n) with k from 1 to n, not {part!r}")

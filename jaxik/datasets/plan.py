@@ -179,7 +179,7 @@ class Plan:
         return self.count
 
     def rows_of(self, shard: int) -> tuple[int, int]:
-        """The first row of a shard, and the one behind its last."""
+        """The first row of a shard, and one past its last."""
         size = self.rows_of_shard
         return shard * size, min((shard + 1) * size, self.rows)
 

@@ -153,8 +153,8 @@ def _limits(robot: Robot, shares: jax.Array) -> jax.Array:
     ranged = np.array([joint.type in (JointType.HINGE, JointType.SLIDE) for joint in joints])
     home = robot.q_home[np.array([joint.q_index for joint in joints])]
     limits = jnp.stack([robot.limit_lower, robot.limit_upper], axis=1)
-    narrowed = home[:, None] + shares * (limits - home[:, None])
-    return jnp.where(ranged[:, None] & jnp.isfinite(limits), narrowed, limits)
+    tightened = home[:, None] + shares * (limits - home[:, None])
+    return jnp.where(ranged[:, None] & jnp.isfinite(limits), tightened, limits)
 
 
 def _is_world(x: Any) -> bool:

@@ -9,7 +9,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
 from jaxik.datasets.randomize import MEANINGS
 from jaxik.datasets.store import digests
-from jaxik.robot.loading.reference import Judge, pose_error
+from jaxik.robot.loading.reference import Reference, pose_error
 
 # Rounding of rows in float32, beside a task's tolerance [m, rad].
 ROUNDING = 5e-6
@@ -95,7 +95,7 @@ def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]
         return {"note": f"residuals were not judged: {plan['randomize']} draws what it likes"}
     tasks, motion = plan["problem"]["tasks"], plan.get("trajectories")
     names = [name for name in plan["sampled"] if tasks[name]["type"] == "FrameTask"]
-    judge = Judge(plan["model"])
+    reference = Reference(plan["model"])
     judged = outside = wrong = too_fast = 0
     errors: dict[str, list[np.ndarray]] = {}
     if motion and most is not None:
@@ -103,15 +103,15 @@ def _judged(dataset: Any, shards: list[int], most: int | None) -> dict[str, Any]
     for rows in _chosen(dataset, shards, most):
         missed, fast = False, False
         if motion:
-            missed, fast = _motions(judge, rows, plan)
+            missed, fast = _motions(reference, rows, plan)
             rows = steps_of(rows)
         q = rows["q"].astype(float).reshape(len(rows["q"]), -1, rows["q"].shape[-1])[:, 0]
         good = rows["success"] if motion else rows["status"].reshape(len(q), -1)[:, 0] == Status.CONVERGED
         drawn = {name: rows[name] for name in MEANINGS if name in rows}
-        judged, outside = judged + len(q), outside + int(judge.outside(q, drawn).sum())
+        judged, outside = judged + len(q), outside + int(reference.outside(q, drawn).sum())
         missed, too_fast = missed | np.zeros(len(q), bool), too_fast + int(np.sum(fast))
         for name in names:
-            poses = judge.poses(q, tasks[name]["frame"]["kind"], tasks[name]["frame"]["name"], drawn)
+            poses = reference.poses(q, tasks[name]["frame"]["kind"], tasks[name]["frame"]["name"], drawn)
             for part, error in _errors(poses, rows, name).items():
                 missed |= good & (error > float(tasks[name][f"{part}_tolerance"]) + ROUNDING)
                 if motion:
@@ -143,12 +143,12 @@ def steps_of(rows: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     }
 
 
-def _motions(judge: Judge, rows: dict[str, np.ndarray], plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _motions(reference: Reference, rows: dict[str, np.ndarray], plan: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Which steps (n * T,) have another velocity than C MuJoCo finds between configurations, and which are too fast."""
     q = np.concatenate([rows["q0"][:, None], rows["q"]], axis=1).astype(float)
     before, after = (x.reshape(-1, q.shape[-1]) for x in (q[:, :-1], q[:, 1:]))
     dt = plan["trajectories"]["dt"]
-    velocity = judge.velocities(before, after, dt)
+    velocity = reference.velocities(before, after, dt)
     # Configurations are rounded to their dtype, and so is the way between two of them.
     rounding = 4 * np.finfo(rows["q"].dtype).eps * max(1.0, np.abs(q).max()) / dt
     limit = np.array([np.inf if x is None else x for x in plan["speed_limits"]])

@@ -45,9 +45,9 @@ def mass_matrix(robot: RobotModel, kin: Kinematics) -> jax.Array:
     own = jnp.einsum("bij,bjk,blk->bil", rotation, static_gather(robot.body_inertia, moving), rotation)
     inertia = own + mass[:, None, None] * steiner
 
-    # behind[s, b]: body b moves with segment s.
-    behind = np.array([[s in plan.ancestors[c] for c in carriers] for s in range(len(plan.joints))])
-    member = jnp.asarray(behind, mass.dtype)
+    # moved[s, b]: body b moves with segment s.
+    moved = np.array([[s in plan.ancestors[c] for c in carriers] for s in range(len(plan.joints))])
+    member = jnp.asarray(moved, mass.dtype)
     total, moment = member @ mass, member @ (mass[:, None] * center)
     inertia = jnp.einsum("sb,bij->sij", member, inertia)
 

@@ -132,7 +132,7 @@ def _fixed_transforms(robot: RobotModel, paths: list[list[int]], bases: list[int
 
 def _frame_offsets(robot: RobotModel, frames: tuple[Frame, ...]) -> tuple[jax.Array, jax.Array]:
     """Poses of frames on their bodies: rotations (F, 3, 3), positions (F, 3)."""
-    # Behind all sites and geoms stands the identity, which is a body's own frame.
+    # After all sites and geoms stands the identity, which is a body's own frame.
     sites = robot.site_position.shape[0]
     own = sites + robot.geom_position.shape[0]
     start = {"site": 0, "geom": sites}

@@ -70,7 +70,7 @@ def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Ar
 
 
 def tangent_bounds(robot: RobotModel) -> tuple[jax.Array, jax.Array]:
-    """Limits of the coordinates behind each degree of freedom (nv,): infinite but for hinges and slides."""
+    """Limits of the coordinate of each degree of freedom (nv,): infinite but for hinges and slides."""
     topology = robot.topology
     place = {topology.joints[j].v_index: j for j in topology.scalar_joints}
     order = [place.get(dof, PAD) for dof in range(topology.nv)]

@@ -40,7 +40,7 @@ class RobotModel:
       q_home (nq,): the keyframe "home", else `qpos0` moved inside the limits; `q_home_origin` says which.
       keyframes (nkey, nq): named configurations of the model.
       site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
-      equality_data (nequality, 14): the numbers of each equality constraint, MuJoCo's with three zeros behind. Connect
+      equality_data (nequality, 14): the numbers of each equality constraint, MuJoCo's then three zeros. Connect
         of bodies: the anchor in each. Weld: the anchor in the second body, then position, quaternion wxyz and torque
         scale of the second body in the first. Joint and tendon: the polynomial, constant first. Anchors and poses that
         MuJoCo derives from qpos0 were derived from the model as it was loaded. Closure: a point in the second frame,

@@ -259,7 +259,7 @@ def subtree(topology: Topology, root: int) -> tuple[int, ...]:
 
 
 def dofs_of_entries(topology: Topology) -> list[int]:
-    """A degree of freedom behind each entry of a configuration."""
+    """A degree of freedom for each entry of a configuration."""
     dofs: list[int] = []
     for joint in topology.joints:
         start = joint.v_index

@@ -195,7 +195,7 @@ def _chosen(first: jax.Array, one: Point, other: Point) -> Point:
 
 
 def _compatible(low: jax.Array, high: jax.Array, softer_low: jax.Array, softer_high: jax.Array) -> Bounds:
-    """Bounds that landing asks for; where these contradict each other, what braking asks for is kept."""
+    """Bounds that stopping at a limit asks for; where these contradict each other, those that braking asks for."""
     middle = jnp.clip((softer_low + softer_high) / 2, jnp.minimum(low, high), jnp.maximum(low, high))
     clash = softer_low > softer_high
     return jnp.where(clash, middle, softer_low), jnp.where(clash, middle, softer_high)

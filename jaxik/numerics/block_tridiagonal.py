@@ -23,7 +23,7 @@ def solve_block_tridiagonal(diagonal: jax.Array, upper: jax.Array, right: jax.Ar
     """
 
     def eliminate(before: tuple[jax.Array, jax.Array], block: tuple[jax.Array, ...]) -> tuple[tuple, tuple]:
-        """Before: `upper` of the block before, and what is solved for there: (m, m) and (m,) behind one another."""
+        """Before: `upper` of the block before, and what is solved for there: (m, m) and (m,) one after the other."""
         link, solved = before
         own, above, b = block
         left = jnp.concatenate([own, b[:, None]], axis=1) - link.T @ solved

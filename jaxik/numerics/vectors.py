@@ -78,9 +78,9 @@ def divide(a: jax.Array, b: jax.Array) -> jax.Array:
 def length_and_direction(v: Vector, fallback: Vector, shortest: Any = 0) -> tuple[jax.Array, Vector]:
     """Length, and the unit vector along `v`, or `fallback` where the length is not above `shortest`."""
     squared = dot(v, v)
-    void = squared <= shortest * shortest
-    length = jnp.sqrt(jnp.where(void, 1, squared))
-    return jnp.where(void, 0, length), select(void, fallback, v * (1 / length))
+    too_short = squared <= shortest * shortest
+    length = jnp.sqrt(jnp.where(too_short, 1, squared))
+    return jnp.where(too_short, 0, length), select(too_short, fallback, v * (1 / length))
 
 
 def upright(like: jax.Array) -> Vector:

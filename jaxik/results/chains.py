@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 class Part(NamedTuple):
-    """Rows of a task's residual, from the first to behind the last; None: all of them."""
+    """Rows of a task's residual, from the first to one past the last; None: all of them."""
 
     task: str
     rows: tuple[int, int] | None

@@ -158,7 +158,7 @@ def targets_of(tasks: Mapping[str, Any], batch: tuple[int, ...]) -> dict[str, tu
 def _aligned(name: str, leading: tuple[int, ...], batch: tuple[int, ...]) -> tuple[int, ...]:
     """The batch axes of a target so that they broadcast to those of the solution.
 
-    A search for several solutions has an axis for them behind the batch; which of two axes of one length a target
+    A search for several solutions has one more axis for them; which of two axes of one length a target
     belongs to cannot be told.
     """
     solved, several = _fits(leading, batch), bool(batch) and bool(leading) and _fits(leading, batch[:-1])

@@ -19,7 +19,7 @@ class StepResult(Outcome):
     Attributes:
       velocity (*batch, nv): [rad/s, m/s], in MuJoCo's tangent: the displacement of the step by dt.
       q (*batch, nq): where it leads; inside the joint limits, and bitwise on one that stops it, if it began inside.
-        Where the velocity is zero for want of an answer, where it began, with `q_home` for what is NaN.
+        Where the velocity is zero as there is no solution, where it began, with `q_home` for what is NaN.
       status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
         their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
         NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.

@@ -47,7 +47,7 @@ def residual_norms(residuals: Any, units: tuple[tuple[str, str], ...], count: in
 
 
 def by_joint(topology: Topology, q: np.ndarray) -> str:
-    """Coordinates by joint name; their unit stands in front where all have one, else behind each."""
+    """Coordinates by joint name; their unit stands in front where all have one, else after each."""
     units = {unit for _, unit in topology.q_columns}
     each = []
     for joint in topology.joints:

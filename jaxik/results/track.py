@@ -28,7 +28,7 @@ PASSED = "these pass a limit, see `speed_share`, `acceleration_share` and `jerk_
 
 @pytree
 class Track(Outcome):
-    """A motion of T steps, with time as the first axis and the batch axes of its arguments behind.
+    """A motion of T steps, with time as the first axis and the batch axes of its arguments after it.
 
     Attributes:
       q (T, *batch, nq): the configuration at the end of each step, `q[k]` at the time (k + 1) dt after `q0`; inside

@@ -31,7 +31,7 @@ def wrap_vector_env(
       measured: environment -> configurations (num_envs, nq); None: the first nq numbers of `data.qpos` of each, which
         environments on C MuJoCo have.
       command: joint targets (num_envs, nq) and what passes through (num_envs, k) -> the actions of `env`; None: both,
-        one behind the other.
+        one after the other.
 
     Returns:
       A gymnasium.vector.VectorWrapper.
@@ -61,7 +61,7 @@ class PoseActionEnv:
       measured: state -> configuration (*batch, nq); None: the first nq numbers of `state.data.qpos` (Playground) or
         `state.pipeline_state.q` (Brax).
       command: joint target (*batch, nq) and what passes through (*batch, k) -> the action of `env`; None: both, one
-        behind the other.
+        after the other.
     """
 
     def __init__(

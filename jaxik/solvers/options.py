@@ -168,8 +168,8 @@ class SearchOptions:
       max_starts: an element makes at most so many attempts (*batch,), from 1 on. Its candidates share them, each of
         which makes at least one.
       max_steps_per_start: an attempt takes at most so many steps (*batch,), from 1 on; most that fail show it sooner.
-      solutions: how many distinct solutions to return of each element; more than one is an axis behind the batch.
-        Static.
+      solutions: how many distinct solutions to return of each element; more than one makes an axis after those of the
+        batch. Static.
       num_candidates: how many attempts of an element must get there before it chooses among them. Static; None: one
         where the first that meets all tolerances will do, else 8 for each of the solutions.
       rank_by: "cost": the lowest cost, lower levels included; "reference": closest to `reference`; "limits": farthest

@@ -16,7 +16,7 @@ from jaxik.numerics.linalg import static_gather
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
-from jaxik.tasks.frame_equalities import HELD_FRAMES, FrameEqualities, alike
+from jaxik.tasks.frame_equalities import HELD_FRAMES, FrameEqualities, grouped_equalities
 from jaxik.tasks.joint_equalities import JointEqualities
 
 
@@ -98,7 +98,7 @@ class EqualityConstraintTask(Task):
     def _parts(self) -> list[FrameEqualities | JointEqualities]:
         """The constraints, those of one kind together."""
         coupled = tuple(e for e in self.equalities if e.kind not in HELD_FRAMES)
-        return [*alike(self.equalities), *([JointEqualities(coupled)] if coupled else [])]
+        return [*grouped_equalities(self.equalities), *([JointEqualities(coupled)] if coupled else [])]
 
     def _order(self) -> list[int]:
         """Of each row of the parts, one after the other, the row of the residual that it is."""

@@ -75,7 +75,7 @@ class FrameEqualities(NamedTuple):
         return jnp.concatenate([part[:count] for part in parts], axis=1)
 
 
-def alike(equalities: Sequence[Equality]) -> list[FrameEqualities]:
+def grouped_equalities(equalities: Sequence[Equality]) -> list[FrameEqualities]:
     """Group those that hold frames, in the order of the first of each group."""
     grouped: dict[Any, list[Equality]] = {}
     for e in equalities:

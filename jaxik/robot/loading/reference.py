@@ -51,7 +51,7 @@ _FREE = mujoco.mjtJoint.mjJNT_FREE
 NOTHING: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
-class Judge:
+class Reference:
     """Poses of frames and joint limits of a model, by C MuJoCo in float64.
 
     What `jaxik.Randomize` drew of a robot is set in the compiled model, for each row anew.

@@ -27,13 +27,13 @@ def integrate_within_limits(
         static_gather(q, places),
     )
     reached = integrate(topology, q, displacement)
-    landed = static_gather(reached, places)
-    near = ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(coordinate), jnp.abs(landed))
-    landed = jnp.where(
-        jnp.abs(landed - lowest) <= near, lowest, jnp.where(jnp.abs(landed - highest) <= near, highest, landed)
+    arrived = static_gather(reached, places)
+    near = ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(coordinate), jnp.abs(arrived))
+    arrived = jnp.where(
+        jnp.abs(arrived - lowest) <= near, lowest, jnp.where(jnp.abs(arrived - highest) <= near, highest, arrived)
     )
-    landed = jnp.clip(landed, jnp.minimum(lowest, coordinate), jnp.maximum(highest, coordinate))
-    reached = set_rows(reached, places, landed)
+    arrived = jnp.clip(arrived, jnp.minimum(lowest, coordinate), jnp.maximum(highest, coordinate))
+    reached = set_rows(reached, places, arrived)
     for j in topology.ball_joints:
         place, rate = topology.joints[j].q_index, topology.joints[j].v_index
         before, after = (lie.normalized(x[place : place + 4]) for x in (q, reached))
@@ -48,8 +48,8 @@ def integrate_within_limits(
         rates = slice(rate, rate + 3)
         turn = lie.quaternion_difference(before, short)
         turn = turn * _fraction_within(turn, jnp.minimum(lower[rates], 0), jnp.maximum(upper[rates], 0))
-        landed = lie.quaternion_product(before, lie.exp_quaternion(turn))
-        reached = set_rows(reached, range(place, place + 4), jnp.where(beyond, landed, after))
+        stopped = lie.quaternion_product(before, lie.exp_quaternion(turn))
+        reached = set_rows(reached, range(place, place + 4), jnp.where(beyond, stopped, after))
         displaced = jnp.where(beyond, turn, displacement[rates])
         displacement = set_rows(displacement, range(rate, rate + 3), displaced)
     return reached, displacement

@@ -21,7 +21,7 @@ class Split(NamedTuple):
     Attributes:
       groups: degrees of freedom.
       items: tasks and constraints.
-      columns (k, c): coordinates of the box; PAD behind the last.
+      columns (k, c): coordinates of the box; PAD after the last.
     """
 
     groups: tuple[Group, ...]
@@ -60,7 +60,7 @@ def _filled(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
 
 
 def rows_of(prepared: Formulation, split: Split, kin: Kinematics, level: Level) -> tuple[tuple[int, ...], ...]:
-    """Of each chain its rows (k, r) among those of a level; PAD behind the last."""
+    """Of each chain its rows (k, r) among those of a level; PAD after the last."""
     spans = row_spans(prepared, kin, level)
     parts = [[item.part for item in items if item.part.task in level] for items in split.items]
     return _filled([[i for p in own for i in spans[p.task][slice(*(p.rows or (None,)))]] for own in parts])

@@ -87,10 +87,10 @@ def components_of(problem: Problem) -> Components | None:
     kinds: dict[Any, list[tuple[Group, tuple[Item, ...]]]] = {}
     for group, items in parts:
         kinds.setdefault(_likeness(problem, _component(problem, slots, group, items)), []).append((group, items))
-    alike = [members for members in kinds.values() if len(members) > 1]
-    if not alike:
+    repeated = [members for members in kinds.values() if len(members) > 1]
+    if not repeated:
         return None
-    each = [tuple(_component(problem, slots, *part) for part in members) for members in alike]
+    each = [tuple(_component(problem, slots, *part) for part in members) for members in repeated]
     # What is like nothing else is one problem together.
     if left := [part for members in kinds.values() if len(members) == 1 for part in members]:
         items = tuple(dict.fromkeys(item for _, own in left for item in own))

@@ -147,8 +147,8 @@ def step(prepared: Formulation, state: State, options: SolveOptions, level: int)
     first = jnp.isinf(state.best.cost)
     tolerance = step_tolerance(options, state.best.q.dtype)
     trial = _try_step(prepared, state, options, level, first)
-    verdict = _judge(state, trial, tolerance)
-    stationary, undamped, judged = _is_stationary(state, trial, verdict, tolerance)
+    verdict = _acceptance(state, trial, tolerance)
+    stationary, undamped, convex = _is_stationary(state, trial, verdict, tolerance)
     damping, radius = _adapt(state, trial, verdict)
     informed = verdict.accepted & ~first & ~state.last & jnp.any(state.unreachable)
     third = jnp.where(verdict.misled, 0, state.third)
@@ -160,7 +160,7 @@ def step(prepared: Formulation, state: State, options: SolveOptions, level: int)
     # A trial that is not restored when the steps are used up is dropped: the best point is restored, late.
     onward = materialize_mask(verdict.again & ~state.last & (late | (iterations < options.max_steps)))
     over = stationary | ((iterations >= options.max_steps) & settled)
-    last = over & ~(judged & undamped) & ~state.last & ~first
+    last = over & ~(convex & undamped) & ~state.last & ~first
     return State(
         best=best,
         base=where(onward, trial.point, best),
@@ -172,7 +172,7 @@ def step(prepared: Formulation, state: State, options: SolveOptions, level: int)
         radius=jnp.where(first, state.radius, radius),
         tangent=trial.tangent,
         restorations=jnp.where(onward, state.restorations + 1, 0),
-        size=jnp.where(judged & undamped, proposed.size, state.size),
+        size=jnp.where(convex & undamped, proposed.size, state.size),
         last=last,
         stationary=stationary,
         ended=(over & ~last)
@@ -203,7 +203,7 @@ def _try_step(prepared: Formulation, state: State, options: SolveOptions, level:
     return _Trial(first, before, unmoved, late, restoring, used, proposed, tangent, length, point)
 
 
-def _judge(state: State, trial: _Trial, tolerance: Any) -> _Verdict:
+def _acceptance(state: State, trial: _Trial, tolerance: Any) -> _Verdict:
     """Accept a trial point, restore it further, or reject it."""
     best, point, first = state.best, trial.point, trial.first
     before, length = trial.before, trial.length
@@ -218,7 +218,7 @@ def _judge(state: State, trial: _Trial, tolerance: Any) -> _Verdict:
     flatter = (_optimality_error(point) < _optimality_error(best)) & (point.merit <= best.merit + noise)
     # Where restoration is most of the step, the merit of the point before means little.
     accepted = finite & (first | (restored & kept & (lower | (hidden & flatter) | (before > length))))
-    # After the last step there is no restoration. Each of the point's many arrays would judge the trial by itself.
+    # After the last step there is no restoration. Each of the point's many arrays would compute this mask by itself.
     accepted = materialize_mask(accepted & (~state.last | (remaining <= tolerance)))
     again = finite & ~first & ~restored & (state.restorations < RESTORING_STEPS)
     rejected = ~accepted & ~again
@@ -233,14 +233,14 @@ def _is_stationary(
     """Whether the level is stationary, whether the step was undamped, and whether it was a convex one in the level."""
     proposed, length, before = trial.proposed, trial.length, trial.before
     undamped, exhausted = trial.used < DAMPING, trial.used >= 1
-    judged = ~trial.first & ~trial.restoring & proposed.convex
+    convex = ~trial.first & ~trial.restoring & proposed.convex
     blocked = (proposed.size > tolerance) & jnp.all(proposed.move == 0)
     failed = (
         verdict.rejected & ~blocked & (verdict.hidden & ~proposed.cut & (undamped | exhausted) | (length <= tolerance))
     )
     failed = failed & (before <= 10 * tolerance) & ~verdict.misled
-    stationary = (judged & ((undamped & (proposed.size <= tolerance)) | failed)) | (state.last & state.stationary)
-    return stationary, undamped, judged
+    stationary = (convex & ((undamped & (proposed.size <= tolerance)) | failed)) | (state.last & state.stationary)
+    return stationary, undamped, convex
 
 
 def _adapt(state: State, trial: _Trial, verdict: _Verdict) -> tuple[jax.Array, jax.Array]:

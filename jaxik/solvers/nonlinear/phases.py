@@ -24,7 +24,7 @@ RESERVED_STEPS = 10
 
 
 def only(result: Callable[[Any], Result]) -> Callable[..., tuple[Result, jax.Array]]:
-    """The judge of a phase with one attempt."""
+    """`conclude` of a phase with one attempt."""
     return lambda context, so_far, state: (result(state), jnp.zeros((), bool))
 
 

@@ -69,7 +69,7 @@ def solved_apart(problem: Problem, q0: jax.Array, solved: Callable[[Piece], Solu
     if components is None:
         return None
     found = [solved(_piece(problem, kind)) for kind in components.kinds]
-    # One and several alike, with an axis of theirs behind the batch.
+    # One and several alike, with a last axis of theirs.
     count = q0.ndim - 1
     found = [
         jax.tree.map(lambda x: jnp.expand_dims(x, count), each) if len(kind) == 1 else each
@@ -142,7 +142,7 @@ def _whole(problem: Problem, name: str) -> Task:
 
 
 def _stacked(tasks: Sequence[Task]) -> Task:
-    """Tasks that differ in their leaves alone as one, with an axis of theirs behind the batch."""
+    """Tasks that differ in their leaves alone as one, with a last axis of theirs."""
     if len(tasks) == 1:
         return tasks[0]
 

@@ -13,7 +13,7 @@ from jaxik.robot.robot import Robot
 
 
 def with_slack(robot: Robot, count: int) -> Robot:
-    """The robot with slides that move nothing, behind its own joints, limited to [0, inf)."""
+    """The robot with slides that move nothing, after its own joints, limited to [0, inf)."""
     if not count:
         return robot
     topology = robot.topology
