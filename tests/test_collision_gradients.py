@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik.collision.nearest import nearest_curvatures, nearest_pairs
@@ -148,6 +149,12 @@ def exact_where_pressed(scene: Scene, call: Any, least: int) -> Any:
     return found
 
 
+def test_what_an_obstacle_holds_up_has_exact_derivatives() -> None:
+    scene = Scene((("ball", "spheres"),), 12, below=False, seed=1)
+    exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 4)
+
+
+@exhaustive
 def test_a_lower_level_that_is_held_up_by_an_obstacle_has_exact_derivatives() -> None:
     scene = Scene((("ball", "spheres"),), 12, below=True, seed=0)
     found = exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 4)
@@ -155,20 +162,20 @@ def test_a_lower_level_that_is_held_up_by_an_obstacle_has_exact_derivatives() ->
     assert (held_up & (found.derivative_status == jaxik.DerivativeStatus.EXACT)).sum() >= 3
 
 
-@pytest.mark.exhaustive
+@exhaustive
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_kinds_of_pairs_have_exact_derivatives(shape: str) -> None:
     scene = Scene(tuple((shape, kind) for kind in OBSTACLES), 4, below=False, seed=1)
     exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 10)
 
 
-@pytest.mark.exhaustive
+@exhaustive
 def test_a_search_among_obstacles_has_exact_derivatives() -> None:
     scene = Scene((("ball", "spheres"),), 12, below=True, seed=0)
     exact_where_pressed(scene, lambda x: jaxik.search(scene.problem(x), jax.random.key(0)), 3)
 
 
-@pytest.mark.exhaustive
+@exhaustive
 def test_a_step_towards_obstacles_has_exact_derivatives() -> None:
     scene = Scene((("ball", "spheres"), ("rod", "boxes"), ("block", "boxes")), 8, below=False, seed=2)
     # From beside the obstacle, into it.
@@ -182,12 +189,15 @@ def test_a_step_towards_obstacles_has_exact_derivatives() -> None:
     assert wrong[exact].max() < 1e-6 and (exact & (moved > 0.05)).sum() > 3
 
 
-# Of all kinds of pairs.
-TABLE = tuple((shape, kind) for shape in SHAPES for kind in OBSTACLES)
+Table = tuple[tuple[str, str], ...]
+# All kinds of pairs, and of those each shape and each kind of obstacle.
+EVERY: Table = tuple((shape, kind) for shape in SHAPES for kind in OBSTACLES)
+FEW: Table = (("ball", "spheres"), ("rod", "capsules"), ("block", "boxes"), ("block", "planes"))
+TABLES = pytest.mark.parametrize("table", mostly_exhaustive([FEW, EVERY], [FEW]), ids=len)
 
 
 @cache
-def curvatures() -> tuple[Any, Any, Any]:
+def curvatures(table: Table) -> tuple[Any, Any, Any]:
     """Curvatures, rows and central differences of rows (n, k, nv, nv), of obstacles as the last body is turned or not.
 
     Of the first half of the elements, obstacles are turned anyhow; of the second, boxes and planes face the block.
@@ -205,22 +215,23 @@ def curvatures() -> tuple[Any, Any, Any]:
     def at(q: jax.Array, turned: jax.Array, center: jax.Array, size: jax.Array) -> Any:
         obstacles = world(center, jaxlie.SO3(turned), size, 0)
         obstacles = jax.tree.map(lambda x: jnp.ones_like(x) if x.dtype == bool else x, obstacles)
-        limit = jaxik.CollisionLimit(obstacles, pairs=TABLE)
+        limit = jaxik.CollisionLimit(obstacles, pairs=table)
         args, frames = (robot.geometry, obstacles, limit.table(robot)), limit.frames_of(robot)
 
         def rows(q: jax.Array) -> Any:
-            return nearest_pairs(*args, robot.kinematics(q, frames), len(TABLE))
+            return nearest_pairs(*args, robot.kinematics(q, frames), len(table))
 
         steps = jnp.eye(4) * STEP
         after, before = (jax.lax.map(lambda dq, sign=sign: rows(q + sign * dq).jacobian, steps) for sign in (1, -1))
         differences = jnp.moveaxis(after - before, 0, -1) / (2 * STEP)
-        return nearest_curvatures(*args, robot.kinematics(q, frames), len(TABLE)), rows(q), differences
+        return nearest_curvatures(*args, robot.kinematics(q, frames), len(table)), rows(q), differences
 
     return jax.device_get(at(q, turned, center, size))
 
 
-def test_curvatures_are_differences_of_rows() -> None:
-    found, here, differences = (jax.tree.map(lambda x: x[:30], each) for each in curvatures())
+@TABLES
+def test_curvatures_are_differences_of_rows(table: Table) -> None:
+    found, here, differences = (jax.tree.map(lambda x: x[:30], each) for each in curvatures(table))
     # Where two pairs are as near, a small motion may exchange them.
     apart = np.diff(here.distance, axis=1) > 1e-3
     alone = np.pad(apart, ((0, 0), (0, 1)), constant_values=True) & np.pad(
@@ -232,7 +243,8 @@ def test_curvatures_are_differences_of_rows() -> None:
     assert not found.held.any() and np.mean(np.abs(differences).max((2, 3))[alone] > 0.1) > 0.9
 
 
-def test_shapes_that_face_each_other_are_said_to_switch() -> None:
-    found, _, _ = curvatures()
+@TABLES
+def test_shapes_that_face_each_other_are_said_to_switch(table: Table) -> None:
+    found, _, _ = curvatures(table)
     # The block with a box and a plane; with the capsule as well where that lies along a face.
-    assert (found.switches[30:].sum(1) >= 2).all() and np.mean(found.switches[30:]) < 0.25
+    assert (found.switches[30:].sum(1) >= 2).all() and found.switches[30:].sum(1).mean() < 3

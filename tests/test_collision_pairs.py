@@ -28,6 +28,9 @@ ARM = """<mujoco model="arm"><compiler angle="radian"/><worldbody>
   </body></body></body></worldbody>
 <contact><exclude body1="upper" body2="hand"/></contact></mujoco>"""
 
+# A joint whose shape never comes near another, 9 m away.
+SMALL = """<mujoco><worldbody><body name="prop" pos="9 0 0"><geom name="prop" size=".1"/></body>
+<body name="hand"><joint axis="0 1 0"/><geom name="end" size=".1" pos=".3 0 0" mass="1"/></body></worldbody></mujoco>"""
 BARE = '<mujoco><worldbody><body><joint/><geom size=".1" contype="0" conaffinity="0"/></body></worldbody></mujoco>'
 
 
@@ -198,19 +201,20 @@ def test_mistakes_are_told_in_a_line(make, words: str) -> None:
 
 
 def test_shapes_that_are_no_kind_here_are_said_and_a_robot_without_any_is_an_error() -> None:
-    mesh = '<asset><mesh name="m" vertex="0 0 0 .1 0 0 0 .1 0 0 0 .1"/></asset><worldbody>'
-    other = ARM.replace('type="box" size=".03 .06 .04"', 'type="mesh" mesh="m"').replace("<worldbody>", mesh)
+    other = SMALL.replace('name="end" size=".1"', 'name="end" type="mesh" mesh="m"').replace(
+        "<worldbody>", '<asset><mesh name="m" vertex="0 0 0 .1 0 0 0 .1 0 0 0 .1"/></asset><worldbody>'
+    )
     with pytest.warns(JaxikWarning, match="mesh shapes of bodies hand"):
-        assert len(jaxik.load_robot(other, geometry="model").geometry.names) == 6
+        assert len(jaxik.load_robot(other, geometry="model").geometry.names) == 1
     with pytest.raises(LoadError, match="no shape that collides"):
         jaxik.load_robot(BARE, geometry="model")
 
 
 def test_pairs_of_a_mocap_body_are_kept_wherever_it_is() -> None:
-    away = '<body name="prop" mocap="true" pos="9 0 0"><geom name="prop" size=".1"/></body>'
-    with pytest.warns(JaxikWarning, match="always touch"):
-        robot = jaxik.load_robot(ARM.replace('<body name="base"', away + '<body name="base"'), geometry="model")
-    assert ("prop", "fore") in robot.collision_pairs.kept
+    robot = jaxik.load_robot(SMALL.replace('name="prop"', 'name="prop" mocap="true"', 1), geometry="model")
+    assert robot.collision_pairs.kept == (("prop", "end"),)
+    still = jaxik.load_robot(SMALL, geometry="model").collision_pairs
+    assert still.kept == () and still.dropped[0].reason.startswith("never nearer than")
 
 
 def test_a_saved_robot_keeps_its_shapes(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik.collision.boxes import Box
@@ -101,7 +102,7 @@ def test_distances_are_those_of_coal_and_never_more(kinds: tuple[str, str]) -> N
     assert np.mean(error[~apart] > -0.01 * np.abs(theirs[~apart])) > 0.8
 
 
-@pytest.mark.parametrize("kinds", CLASSES, ids="-".join)
+@pytest.mark.parametrize("kinds", mostly_exhaustive(CLASSES, [("primitive", "hull")]), ids="-".join)
 def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) -> None:
     """The row of a twist of the first shape against central differences."""
     a, b = shapes(1)
@@ -121,7 +122,7 @@ def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) 
     assert np.abs(np.linalg.norm(normal, axis=1) - 1).max() < 1e-12
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
 def test_shapes_that_coincide_touch_or_are_flat_give_no_nan(dtype: Any) -> None:
     a, _ = shapes(2)
     flat = a._replace(size=a.size * np.array([1, 1, 1e-6]))
@@ -141,7 +142,7 @@ BESIDE = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("dtype", mostly_exhaustive([np.float64, np.float32], [np.float32]))
 def test_a_segment_beside_a_thin_cylinder_does_not_overlap_it_wherever_it_is_moved_by_a_hair(dtype: Any) -> None:
     """Rounding once took the first simplex, whose corners coincide, to have the origin inside: 65 mm too deep."""
     many = 200
@@ -183,8 +184,13 @@ def arm_xml() -> str:
     </worldbody></mujoco>"""
 
 
+@cache
+def hulled() -> jaxik.Robot:
+    return jaxik.load_robot(arm_xml(), geometry="hull")
+
+
 def test_a_robot_of_meshes_is_as_far_from_obstacles_as_mujoco_says() -> None:
-    robot = jaxik.load_robot(arm_xml(), geometry="hull")
+    robot = hulled()
     world = jaxik.World(cylinders=jaxik.Cylinders([[0.4, 0, 0.5], [9, 9, 9]], 0.1, 0.2, mask=[True, False]))
     spec = mujoco.MjSpec.from_string(arm_xml())
     kind = mujoco.mjtGeom.mjGEOM_CYLINDER
@@ -218,7 +224,7 @@ def test_what_stands_still_in_a_model_is_a_world() -> None:
     data, world = mujoco.MjData(model), jaxik.World.from_mujoco(model)
     names = dict(planes="floor", spheres="ball", capsules="bar", boxes="board", cylinders="can", hulls="stone")
     assert world.counts == dict.fromkeys(names, 1)
-    robot = jaxik.load_robot(arm_xml(), geometry="hull")
+    robot = hulled()
     found = robot.distances(robot.q_home, world, pairs=[("upper", "world")])
     data.qpos[:] = robot.q_home
     mujoco.mj_kinematics(model, data)
@@ -230,9 +236,9 @@ def test_what_stands_still_in_a_model_is_a_world() -> None:
         jaxik.World.from_mujoco(mujoco.MjModel.from_xml_string(arm_xml()))
 
 
-@pytest.mark.parametrize("kind", ["capsule", "sphere"])
+@pytest.mark.parametrize("kind", mostly_exhaustive(["capsule", "sphere"], ["capsule"]))
 def test_what_stands_for_a_mesh_encloses_its_hull_and_says_how_much_bigger_it_is(kind: Any) -> None:
-    hull, fit = (jaxik.load_robot(arm_xml(), geometry=source).geometry for source in ("hull", kind))
+    hull, fit = hulled().geometry, jaxik.load_robot(arm_xml(), geometry=kind).geometry
     assert hull is not None and fit is not None
     at = fit.index("shell")
     assert fit.kinds[at] == kind and hull.kinds[hull.index("shell")] == "hull"
@@ -245,7 +251,7 @@ def test_what_stands_for_a_mesh_encloses_its_hull_and_says_how_much_bigger_it_is
 
 
 def test_a_saved_robot_keeps_its_hulls(tmp_path: Path) -> None:
-    robot = jaxik.load_robot(arm_xml(), geometry="hull")
+    robot = hulled()
     jaxik.save(tmp_path / "arm.npz", robot)
     chex.assert_trees_all_equal(jaxik.load(tmp_path / "arm.npz"), robot)
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import mostly_exhaustive
 
 from jaxik.collision.box_box import box_box
 from jaxik.collision.boxes import Box
@@ -17,6 +18,8 @@ from jaxik.numerics.vectors import from_array
 
 # Those that coal knows as these shapes; what is no shape has tests/test_fields.py.
 KINDS = [kinds for kinds in PAIRS if not {*kinds} & {"plane", "primitive", "hull", *FIELDS}]
+# One number of pairs in all tests: one program for each kind.
+COUNT = 2000
 # By how much coal reads a distance too long: it stops its iterations there.
 COAL_ERROR = 2e-6
 
@@ -39,11 +42,11 @@ def check_by_coal(kinds: tuple[str, str], a: pairs.Shapes, b: pairs.Shapes) -> N
 
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_distances_are_those_of_coal(kinds: tuple[str, str]) -> None:
-    check_by_coal(kinds, *shapes(0, 2000))
+    check_by_coal(kinds, *shapes(0, COUNT))
 
 
 def test_boxes_along_axes_are_never_farther_apart_and_overlap_alike() -> None:
-    a, b = shapes(5, 20_000)
+    a, b = shapes(5, COUNT)
     distance = np.asarray(pairs.contact(("box", "box"), a, b).distance)
     along_axes = np.asarray(jax.jit(separation)(pairs.core("box", a)[0], pairs.core("box", b)[0]).distance)
     assert (along_axes <= distance + 1e-12).all() and ((along_axes < 0) == (distance < 0)).all()
@@ -59,15 +62,16 @@ def test_a_million_distances_are_those_of_coal(kinds: tuple[str, str]) -> None:
 
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_parallel_shapes_are_as_far_apart_as_coal_says(kinds: tuple[str, str]) -> None:
-    a, b = shapes(2, 1000)
-    tilt = np.linspace(-1e-6, 1e-6, 1000)  # exactly parallel in the middle, and nearly so
+    a, b = shapes(2, COUNT)
+    tilt = np.linspace(-1e-6, 1e-6, COUNT)  # exactly parallel in the middle, and nearly so
     turn = np.eye(3) + np.cross(np.eye(3), [1.0, 2.0, 3.0])[None] * tilt[:, None, None]
     check_by_coal(kinds, a, b._replace(rotation=np.linalg.qr(turn)[0] @ a.rotation))
 
 
+@pytest.mark.parametrize("count", mostly_exhaustive([COUNT, 20_000], [COUNT]))
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
-def test_float32_is_right_to_its_rounding(kinds: tuple[str, str]) -> None:
-    a, b = shapes(3, 20_000)
+def test_float32_is_right_to_its_rounding(kinds: tuple[str, str], count: int) -> None:
+    a, b = shapes(3, count)
     rounded = [pairs.Shapes(*(x.astype(np.float32).astype(float) for x in s)) for s in (a, b)]
     exact, single = pairs.contact(kinds, *rounded), pairs.contact(kinds, a, b, np.float32)
     error = np.abs(np.asarray(single.distance) - np.asarray(exact.distance)) / extent(a, b)
@@ -78,7 +82,7 @@ def test_float32_is_right_to_its_rounding(kinds: tuple[str, str]) -> None:
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) -> None:
     """The row of a twist of the first shape against central differences."""
-    a, b = shapes(4, 1000)
+    a, b = shapes(4, COUNT)
     here, step = pairs.contact(kinds, a, b), 1e-6
     normal, point = pairs.array(here.normal), pairs.array(here.point)
     row = np.concatenate([-normal, -np.cross(point, normal)], axis=1)
