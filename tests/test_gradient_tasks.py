@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import own_tasks
 import pytest
 from derivatives import Case, check_solve, check_step, linkage, near, off_limits
-from tables import exhaustive, mostly_exhaustive
+from tables import exhaustive
 from test_constraints import FOUR_BAR
 
 import jaxik
@@ -136,7 +136,8 @@ STEPPED: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(STEPPED, ["a loop as a task"]))
+@exhaustive
+@pytest.mark.parametrize("name", STEPPED)
 def test_derivatives_of_a_step_are_those_of_stepping_again(name: str) -> None:
     def stepped(arguments: dict[str, Any]) -> jaxik.StepResult:
         rest = dict(arguments)

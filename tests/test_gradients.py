@@ -16,6 +16,7 @@ import pytest
 from derivatives import PATIENT, Case, beyond, check_solve, linkage, near
 from tables import mostly_exhaustive
 from test_constraints import FOUR_BAR
+from test_step_rules import ARM
 
 import jaxik
 from jaxik import (
@@ -34,8 +35,8 @@ from jaxik import (
 COUNT = 4
 
 
-def arm(name: str, tip: str, orientation: float | None = 1.0, at_bounds: int = 0, **levels: Any) -> Case:
-    robot = jaxik.load_robot(name)
+def arm(source: str, tip: str, orientation: float | None = 1.0, at_bounds: int = 0, **levels: Any) -> Case:
+    robot = jaxik.load_robot(source)
     q = robot.sample(jax.random.key(1), (COUNT,))
     frame = robot.frame(tip)
     tasks = {
@@ -48,6 +49,15 @@ def arm(name: str, tip: str, orientation: float | None = 1.0, at_bounds: int = 0
         "rest": PostureTask(beyond(robot, q), cost=1.0, **levels),
     }
     return Case({"problem": Problem(robot, tasks)}, near(robot, q), at_bounds)
+
+
+def short_arm() -> Case:
+    """Of four joints, the last of which the position leaves free: a posture beyond its limit."""
+    case = arm(ARM, "tip", None, at_bounds=1, priority=1)
+    problem = case.arguments["problem"]
+    rest = dataclasses.replace(problem.tasks["rest"], q=case.start.at[:, 3].set(problem.robot.limit_upper[3] + 1))
+    problem = dataclasses.replace(problem, tasks={**problem.tasks, "rest": rest})
+    return case._replace(arguments={"problem": problem})
 
 
 def pointed() -> Case:
@@ -224,6 +234,7 @@ def masked() -> Case:
 
 
 CASES = {
+    "a short arm, a posture below a position": short_arm,
     "a posture beside a target": lambda: arm("panda", "tcp", at_bounds=COUNT // 2),
     "a posture below a target": lambda: arm("panda", "tcp", priority=1),
     "a posture below a position": lambda: arm("panda", "tcp", None, at_bounds=COUNT, priority=1),
@@ -244,7 +255,7 @@ CASES = {
 
 # Bounds and a lower level: each of the others is this with more joints or rows; constraints are in
 # test_closed_gradients.py.
-ALWAYS = ("a posture below a position",)
+ALWAYS = ("a short arm, a posture below a position",)
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(CASES, ALWAYS))

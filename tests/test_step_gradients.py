@@ -12,6 +12,7 @@ import pytest
 from derivatives import MODES, PLANAR, QUICK, check_step, differentiated, linkage, off_limits
 from tables import exhaustive, mostly_exhaustive
 from test_constraints import FOUR_BAR
+from test_step_rules import ARM
 
 import jaxik
 from jaxik import (
@@ -31,11 +32,11 @@ from jaxik import (
 COUNT = 4
 
 
-def arm(**levels: Any) -> dict[str, Any]:
+def arm(source: str, tool: str, **levels: Any) -> dict[str, Any]:
     """Velocities saturate, and a half space is pressed against."""
-    robot = jaxik.load_robot("panda")
+    robot = jaxik.load_robot(source)
     q = robot.sample(jax.random.key(1), (COUNT,))
-    tip = robot.frame("tcp")
+    tip = robot.frame(tool)
     far = robot.frame_pose(robot.sample(jax.random.key(2), (COUNT,)), tip)
     tasks = {
         "tip": FrameTask(tip, far, position_cost=2.0, gain=0.3, lm_damping=0.01),
@@ -43,7 +44,8 @@ def arm(**levels: Any) -> dict[str, Any]:
         "calm": DampingTask(cost=0.05, **levels),
     }
     height = robot.frame_pose(q, tip).translation()[:, 2]
-    limits = (ConfigurationLimit(), VelocityLimit(), PositionLimit(tip, [0.0, 0, 1], height + 0.003))
+    fast = VelocityLimit(None if source == "panda" else 2.0)
+    limits = (ConfigurationLimit(), fast, PositionLimit(tip, [0.0, 0, 1], height + 0.003))
     return {"problem": Problem(robot, tasks, limits=limits), "q": q, "dt": 0.05}
 
 
@@ -78,10 +80,16 @@ def stepped(arguments: dict[str, Any]) -> jaxik.StepResult:
     return jaxik.step(problem, rest.pop("q"), rest.pop("dt"), damping=1e-3, **rest)
 
 
-CASES = {"arm": arm, "arm in levels": lambda: arm(priority=1), "every joint": mixed, "closed loop": loop}
+CASES = {
+    "short arm": lambda: arm(ARM, "tip"),
+    "arm": lambda: arm("panda", "tcp"),
+    "arm in levels": lambda: arm("panda", "tcp", priority=1),
+    "every joint": mixed,
+    "closed loop": loop,
+}
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(CASES, ["arm"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(CASES, ["short arm"]))
 def test_derivatives_of_a_step_are_those_of_stepping_again(name: str) -> None:
     result = check_step(stepped, CASES[name]())
     bounds, rows = result.qp.active.bounds, result.qp.active.rows
@@ -138,6 +146,7 @@ def solved(program: dict[str, Any]) -> jaxik.QPSolution:
     return jaxik.qp(rest.pop("H"), rest.pop("c"), **rest)
 
 
+@exhaustive
 def test_bounds_hold_a_redundant_arm_in_float32_as_in_float64() -> None:
     """Damping of 1e-6 alone presses it against them, which is ten times the rounding of the gradient."""
     rng = np.random.default_rng(0)
