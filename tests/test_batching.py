@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from solves import batched, problem, robot, targets
+from tables import exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, Problem, SolveOptions, Status, solve
@@ -42,6 +43,7 @@ def test_vmap_of_vmap_is_the_batch() -> None:
     assert_same_answers(folded, jax.tree.map(lambda x: x[:6], batched(7)))
 
 
+@exhaustive
 def test_jit_of_vmap_over_batches_is_the_batch() -> None:
     """A `vmap` over an argument that has a batch axis already, the robot closed over."""
     goals = np.stack([1.65 * np.cos([0, 0.05, -0.05]), 1.65 * np.sin([0, 0.05, -0.05]), np.zeros(3)], -1)

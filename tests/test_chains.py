@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+from tables import exhaustive
 
 import jaxik
 from jaxik.results.chains import Chain
@@ -77,11 +78,20 @@ def test_a_chain_takes_the_same_steps_whatever_becomes_of_another() -> None:
     np.testing.assert_allclose(found.q[:, :3], np.broadcast_to(found.q[0, :3], (4, 3)), rtol=0, atol=1e-14)
 
 
-def test_a_task_that_no_joint_moves_costs_and_is_of_no_chain() -> None:
+def test_a_task_that_no_joint_moves_is_of_no_chain() -> None:
+    assert named(pair(), pulled()) == [("left",), ("right",)]
+
+
+def pulled() -> dict[str, jaxik.Task]:
+    """A goal of each arm, and one of a frame that is fixed."""
     robot = pair()
     tasks = {side: reached(robot, f"{side}_tip", (2.2, y, 0.0)) for side, y in (("left", 0.0), ("right", 9.0))}
-    fixed = {"fixed": reached(robot, "left_line", (0.3, 0.0, 0.0))}
-    found = jaxik.solve(jaxik.Problem(robot, tasks | fixed, constraints={}))
+    return tasks | {"fixed": reached(robot, "left_line", (0.3, 0.0, 0.0))}
+
+
+@exhaustive
+def test_a_task_that_no_joint_moves_costs() -> None:
+    found = jaxik.solve(jaxik.Problem(pair(), pulled(), constraints={}))
     assert found.status == jaxik.Status.STALLED
     np.testing.assert_allclose(found.cost, 0.5 * 0.3**2, rtol=1e-9)
     assert found.chains.goals == (("left",), ("right",))
@@ -146,12 +156,13 @@ def test_chains_follow_which_closures_are_on() -> None:
         ends = Ends(jnp.array([False, True]), jnp.array([3, 4]))
         return chain_status(prepared, slots, {**residuals, "model": jnp.zeros(5)}, ends)
 
-    status, label = jax.vmap(told)(jnp.array([False, True]))
+    status, label = jax.jit(jax.vmap(told))(jnp.array([False, True]))
     converged, stalled, timeout = jaxik.Status.CONVERGED, jaxik.Status.STALLED, jaxik.Status.TIMEOUT
     np.testing.assert_array_equal(label, [[0, 1], [0, 0]])
     np.testing.assert_array_equal(status, [[converged, stalled], [timeout, timeout]])
 
 
+@exhaustive
 def test_joints_that_switched_closures_alone_read_are_chains_by_which_of_them_do() -> None:
     hexapod = jaxik.load_robot("hexapod")
     feet = [f"foot{i}" for i in range(3)]

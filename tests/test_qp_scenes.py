@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import qp_oracle
 from limit_rows import UNOPTIMISED, mixed
-from tables import mostly_exhaustive
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -165,7 +165,8 @@ def answers(name: str) -> tuple[Program, QPSolution]:
     return jax.tree.map(np.array, solved(jax.random.key(0), about, ahead, fast, room, rest))
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(SCENES, ["mixed"]))
+@exhaustive
+@pytest.mark.parametrize("name", SCENES)
 def test_programs_of_scenes_agree_with_daqp_and_quadprog(name: str) -> None:
     program, solution = answers(name)
     pressed, stiff = np.zeros(2, int), 0

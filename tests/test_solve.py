@@ -143,18 +143,44 @@ def test_residuals_and_costs_are_those_of_the_returned_configuration() -> None:
         np.testing.assert_allclose(found.cost, 0.5 * np.sum(gap**2, -1), atol=1e-12 * (1 + found.cost.max()))
 
 
-PANDA = 400
+PANDA, NEARBY = 400, 64
 
 
 @cache
-def panda() -> tuple[Robot, jaxlie.SE3, jaxik.Solution]:
-    """From one start: 400 poses of uniform samples, of which one in ten ends elsewhere."""
+def poses() -> tuple[Robot, FrameTask, jax.Array]:
+    """Elements of one program.
+
+    First 400 poses of uniform samples, from one start; then 64 each of targets 0.3, 0.05 and 0.005 rad away from their
+    starts.
+    """
     robot = jaxik.load_robot("panda")
     frame = robot.frame("tcp")
-    target = robot.frame_pose(robot.sample(jax.random.key(0), (PANDA,)), frame)
-    middle = (robot.limit_lower + robot.limit_upper) / 2
-    task = FrameTask(frame, target, np.array([2.0, 1.0, 0.5]), np.array([1.0]))
-    return robot, target, jax.device_get(solve(Problem(robot, {"tip": task}), middle))
+    anywhere = robot.sample(jax.random.key(0), (PANDA,))
+    q = jnp.tile(robot.sample(jax.random.key(0), (NEARBY,)), (3, 1))
+    way = jnp.tile(jax.random.normal(jax.random.key(1), (NEARBY, robot.nq)), (3, 1))
+    away = jnp.repeat(jnp.asarray([0.3, 0.05, 0.005]), NEARBY)[:, None]
+    goal = jnp.clip(q + away * way / jnp.linalg.norm(way, axis=-1, keepdims=True), robot.limit_lower, robot.limit_upper)
+    middle = jnp.broadcast_to((robot.limit_lower + robot.limit_upper) / 2, anywhere.shape)
+    cost = np.where(np.arange(PANDA + len(q))[:, None] < PANDA, [2.0, 1.0, 0.5], 1.0)
+    target = robot.frame_pose(jnp.concatenate([anywhere, goal]), frame)
+    return robot, FrameTask(frame, target, cost, np.array([1.0])), jnp.concatenate([middle, q])
+
+
+def found(task: FrameTask) -> jaxik.Solution:
+    robot, _, start = poses()
+    return jax.device_get(solve(Problem(robot, {"tip": task}), start))
+
+
+@cache
+def posed() -> jaxik.Solution:
+    return found(poses()[1])
+
+
+def panda() -> tuple[Robot, jaxlie.SE3, jaxik.Solution]:
+    """Of the poses anywhere, of which one in ten ends elsewhere."""
+    robot, task, _ = poses()
+    target = jaxlie.SE3(task.target.wxyz_xyz[:PANDA])
+    return robot, target, jax.tree.map(lambda x: x[:PANDA], posed())
 
 
 def test_stalled_means_stationary() -> None:
@@ -237,29 +263,16 @@ def test_check_names_elements_reasons_and_remedies() -> None:
     assert "2 STALLED" in repr(found) and "batch (2, 3)" in repr(found)
 
 
-def nearby(count: int = 64) -> tuple[FrameTask, jax.Array]:
-    """Targets 0.3, 0.05 and 0.005 rad away from their starts."""
-    robot, away = jaxik.load_robot("panda"), jnp.asarray([0.3, 0.05, 0.005])
-    q = robot.sample(jax.random.key(0), (count,))
-    way = jax.random.normal(jax.random.key(1), (count, robot.nq))
-    way = away[:, None, None] * way / jnp.linalg.norm(way, axis=-1, keepdims=True)
-    goal = jnp.clip(q + way, robot.limit_lower, robot.limit_upper)
-    tip = robot.frame("tcp")
-    return FrameTask(tip, robot.frame_pose(goal, tip)), q
-
-
 def test_a_start_nearby_takes_few_steps() -> None:
     """With one damping for all distances it took 5.8, 4.8 and 3.6 steps."""
-    task, q = nearby()
-    found = solve(Problem(jaxik.load_robot("panda"), {"tip": task}), q)
-    assert found.converged.all()
-    np.testing.assert_array_less(found.iterations.mean(axis=1), [4.2, 2.5, 1.15])
+    near = jax.tree.map(lambda x: x[PANDA:], posed())
+    assert near.converged.all()
+    np.testing.assert_array_less(near.iterations.reshape(3, NEARBY).mean(axis=1), [4.2, 2.5, 1.15])
 
 
 def test_a_target_without_a_rotation_is_not_finite_and_touches_no_other() -> None:
     """A padded row of data is zero."""
-    task, q = nearby()
-    padded = dataclasses.replace(task, target=jaxlie.SE3(task.target.wxyz_xyz.at[1, 5].set(0)))
-    found = solve(Problem(jaxik.load_robot("panda"), {"tip": padded}), q)
-    assert np.argwhere(found.status != Status.CONVERGED).tolist() == [[1, 5]]
-    assert found.status[1, 5] == Status.NONFINITE and jnp.isfinite(found.q).all()
+    task = poses()[1]
+    padded = found(dataclasses.replace(task, target=jaxlie.SE3(task.target.wxyz_xyz.at[PANDA + 5].set(0))))
+    assert padded.status[PANDA + 5] == Status.NONFINITE and np.isfinite(padded.q).all()
+    assert np.flatnonzero(padded.status != posed().status).tolist() == [PANDA + 5]

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from steps import batched, first, given, problem, stepped
+from tables import exhaustive
 
 import jaxik
 from jaxik import Problem, Status, linearize, step
@@ -54,6 +55,7 @@ def traces() -> int:
     return stepped._cache_size()  # type: ignore[attr-defined]
 
 
+@exhaustive
 def test_vmap_of_vmap_is_the_batch() -> None:
     nested = {name: value[:6].reshape(3, 2, *value.shape[1:]) for name, value in given().items()}
     found = jax.vmap(jax.vmap(stepped))(nested)
@@ -82,6 +84,7 @@ def test_no_step_before_is_rest_and_float32_stays() -> None:
     assert np.abs(still.velocity - batched(7).velocity).max() > 0.01
 
 
+@exhaustive
 def test_a_warm_start_changes_nothing_but_the_time() -> None:
     targets = np.stack([np.array([1.2 * np.cos(a), 1.2 * np.sin(a), 0]) for a in np.linspace(-1.0, 1.0, 100)])
     rest = jax.tree.map(lambda x: x[:7], dict(given()))

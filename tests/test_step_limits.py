@@ -45,7 +45,7 @@ def test_a_ball_that_slides_along_its_limit_turns_no_faster_than_it_may() -> Non
     np.testing.assert_array_equal(result.status, Status.CONVERGED)
     speed = np.abs(np.asarray(result.velocity)).max(axis=1)
     assert speed.max() <= fastest * (1 + 1e-12) and np.median(speed) > 0.9 * fastest
-    assert jax.vmap(ball_angle)(result.q).max() <= 1 + 1e-14
+    assert jax.jit(jax.vmap(ball_angle))(result.q).max() <= 1 + 1e-14
     np.testing.assert_allclose(robot.difference(on_it, result.q) / dt, result.velocity, atol=1e-12)
 
 
@@ -85,7 +85,7 @@ def test_a_robot_that_pushes_against_its_limits_never_leaves_them(dtype: str, st
     q, status = pushed(dtype, steps)
     assert q.dtype == dtype
     np.testing.assert_array_equal(status, Status.CONVERGED)
-    excess = np.asarray(jax.vmap(partial(limit_excess, robot))(q.reshape(-1, robot.nq).astype(float)))
+    excess = np.asarray(jax.jit(jax.vmap(partial(limit_excess, robot)))(q.reshape(-1, robot.nq).astype(float)))
     kinds = np.array([joint.type for joint in robot.topology.joints])
     np.testing.assert_array_equal(excess[:, kinds != JointType.BALL], 0)
     assert excess.max() < BALLS[dtype]
@@ -95,5 +95,5 @@ def test_a_robot_that_pushes_against_its_limits_never_leaves_them(dtype: str, st
             if np.isfinite(bound):  # with a gain of one it is on each of its limits at times
                 assert (q[:, :2, robot.topology.joints[j].q_index] == bound).any(), robot.topology.joints[j].name
     most = robot.limit_upper[robot.topology.joint_index("ball")]
-    angle = jax.vmap(ball_angle)(q[:, 0, list(robot.q_indices("ball"))].astype(float))
+    angle = jax.jit(jax.vmap(ball_angle))(q[:, 0, list(robot.q_indices("ball"))].astype(float))
     assert np.mean(angle > most - 1e-6) > 0.3

@@ -107,7 +107,7 @@ def test_a_step_is_the_one_that_the_source_of_its_rule_says(name: str, distance:
     )
     error = clamp(np.asarray((pose(START).inverse() @ target).log()), most)
     # The residual is the error itself, so that it changes by minus what the frame moves by, to first order.
-    near = jax.jacfwd(lambda q: -(pose(q).inverse() @ target).log())(jnp.asarray(START))
+    near = jax.jit(jax.jacfwd(lambda q, target: -(pose(q).inverse() @ target).log()))(jnp.asarray(START), target)
     rows = factors * COST
     expected = START + textbook_step(name, rows * error, rows[:, None] * np.asarray(near))
     assert solution.iterations == 1 and solution.status in (Status.TIMEOUT, Status.CONVERGED)
@@ -144,6 +144,7 @@ def test_what_is_not_finite_is_told(name: str) -> None:
     assert solution.status == Status.NONFINITE and np.isfinite(solution.q).all()
 
 
+@exhaustive
 def test_steps_that_lead_nowhere_end_as_stalled_without_a_tolerance_too() -> None:
     options = SolveOptions(step_rule="transpose", learning_rate=1e-5)
     rest = PostureTask(arm().q_home + 0.3)
@@ -230,6 +231,7 @@ def test_what_a_rule_cannot_hold_is_told_before_anything_is_compiled() -> None:
         SearchOptions(solve_options=options)
 
 
+@exhaustive
 def test_a_line_search_is_told_the_cost_and_converges() -> None:
     """optax.lbfgs asks for values along its way; without them it raises."""
     q = START + np.array([[0.3, 0.2, -0.3, 0.4], [-0.4, 0.5, 0.2, -0.6], [0.0, -0.2, 0.6, 0.2]])
