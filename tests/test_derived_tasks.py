@@ -23,7 +23,9 @@ KINDS = tuple(kind for kind in TASKS if kind not in WITHOUT_DEFAULT)
 CLASSES = (
     "frame", "relative", "com", "posture", "look at", "axis align", "coupling", "holonomic", "rolling", "omniwheel"
 )  # fmt: skip
-CASES = [("hinge", CLASSES), *((name, KINDS) for name in ("hinge", "ball", "free"))]
+# What is derived is derived alike of all of them: of poses and of coordinates, with costs of a number and of rows.
+FEW = ("frame", "com", "posture", "look at", "holonomic")
+CASES = [("hinge", FEW), ("hinge", CLASSES), *((name, KINDS) for name in ("hinge", "ball", "free"))]
 
 
 def bent(task: Task) -> Task:
@@ -37,12 +39,15 @@ def bent(task: Task) -> Task:
     return jaxik.pytree(Bent)(**vars(task))
 
 
-@pytest.mark.parametrize("case", mostly_exhaustive(CASES, [("hinge", CLASSES)]), ids=lambda case: case[0])
+@pytest.mark.parametrize(
+    "case", mostly_exhaustive(CASES, [("hinge", FEW)]), ids=lambda case: f"{case[0]}, {len(case[1])}"
+)
 def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(case: tuple[str, tuple[str, ...]]) -> None:
     name, kinds = case
     robot = robot_of(name)
     q, there = np.asarray(robot.sample(jax.random.key(5), (2,)))
-    tasks = {kind: bent(TASKS[kind](robot, name, there)) for kind in kinds}
+    built = jax.jit(lambda q: {kind: TASKS[kind](robot, name, q) for kind in kinds}, compiler_options=QUICK)
+    tasks = {kind: bent(task) for kind, task in built(there).items()}
 
     def seen(step: jax.Array) -> Any:
         kin = evaluate(formulation(Problem(robot, tasks)), integrate(robot.topology, q, step))

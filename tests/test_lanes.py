@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import own_tasks
 import pytest
 from jax import lax
 from tables import mostly_exhaustive
@@ -162,8 +163,9 @@ def assert_equal_named(name: str, got: Any, want: Any, atol: float = 1e-14) -> N
         raise AssertionError(f"{name}: {error}") from None
 
 
-@pytest.mark.parametrize("mapped", MAPPED.values(), ids=MAPPED)
-def test_lanes_equal_vmap(mapped: tuple[bool, bool]) -> None:
+@pytest.mark.parametrize("operands", mostly_exhaustive(MAPPED, ["both", "second"]))
+def test_lanes_equal_vmap(operands: str) -> None:
+    mapped = MAPPED[operands]
     table = FUNCTIONS | WITHOUT_GRADIENT
     args = arguments(mapped)
     by_lanes, by_vmap = both(lambda x, y: {name: f(x, y) for name, f in table.items()}, mapped)
@@ -172,7 +174,7 @@ def test_lanes_equal_vmap(mapped: tuple[bool, bool]) -> None:
         assert_equal_named(name, got[name], want[name])
 
 
-@pytest.mark.parametrize("operands", mostly_exhaustive(MAPPED, ["both", "first"]))
+@pytest.mark.parametrize("operands", mostly_exhaustive(MAPPED, ["first"]))
 def test_gradients_through_lanes_equal_gradients_through_vmap(operands: str) -> None:
     mapped = MAPPED[operands]
     table = {name: f for name, f in FUNCTIONS.items() if name != "integer product"}
@@ -306,10 +308,10 @@ def test_products_are_taken_at_full_precision() -> None:
     for batch in ((), (4,)):
         assert precisions(jax.make_jaxpr(program)(jnp.zeros((*batch, 3)))) == {lax.Precision.HIGHEST}
 
-    robot = jaxik.load_robot("panda")
-    tip = robot.frame("tcp")
+    robot = jaxik.load_robot(own_tasks.PLANAR)
+    tip = robot.frame("tip")
     for function in (robot.frame_pose, robot.frame_jacobian):
-        for mode in (lambda f: f, jax.jacfwd, jax.jacrev, lambda f: jax.jacfwd(jax.jacrev(f))):
+        for mode in (jax.jacfwd, jax.jacrev):
             alone = mode(lambda q, function=function: jax.tree.leaves(function(q, tip))[0])
             for program in (alone, jax.vmap(alone)):
                 q = robot.q_home if program is alone else robot.q_home[None]

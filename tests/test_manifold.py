@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tables import exhaustive
 
 from jaxik.core.errors import JaxikError, JaxikWarning
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
@@ -24,7 +25,9 @@ JOINTS = """<mujoco><compiler angle="radian"/><worldbody>
     <body><joint name="wrist" type="ball" range="0 0.8"/><geom size=".1"/>
      <body><joint name="loose" type="ball"/><geom size=".1"/></body></body></body></body></body></body>
 </worldbody></mujoco>"""
-DTYPES = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
+DTYPES = pytest.mark.parametrize(
+    "dtype", [pytest.param(np.float64, marks=exhaustive, id="float64"), pytest.param(np.float32, id="float32")]
+)
 
 
 @cache

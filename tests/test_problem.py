@@ -44,10 +44,15 @@ def own(robot: Robot) -> dict[str, Task]:
     }
 
 
-@jax.jit
-@partial(jax.vmap, in_axes=(None, 0))
-def derivatives(robot: Robot, q: jax.Array) -> dict[str, Any]:
-    tasks = own(robot)
+# A task of several frames, of a centre of mass, of a height and of a coordinate; the others differ in which.
+FEW = ("apart", "center", "free height", "height")
+KINDS = pytest.mark.parametrize("kinds", mostly_exhaustive([FEW, (*FEW, "everything", "joint")], [FEW]), ids=len)
+
+
+@partial(jax.jit, static_argnums=0)
+@partial(jax.vmap, in_axes=(None, None, 0))
+def derivatives(kinds: tuple[str, ...], robot: Robot, q: jax.Array) -> dict[str, Any]:
+    tasks = {kind: own(robot)[kind] for kind in kinds}
     alone = {name: formulation(Problem(robot, {name: task})) for name, task in tasks.items()}
     shared = formulation(Problem(robot, tasks))
 
@@ -73,21 +78,23 @@ def derivatives(robot: Robot, q: jax.Array) -> dict[str, Any]:
 
 
 @cache
-def found() -> dict[str, Any]:
-    return jax.device_get(derivatives(mixed(), mixed().sample(jax.random.key(0), (COUNT,))))
+def found(kinds: tuple[str, ...]) -> dict[str, Any]:
+    return jax.device_get(derivatives(kinds, mixed(), mixed().sample(jax.random.key(0), (COUNT,))))
 
 
-def test_a_task_is_one_residual_and_gets_its_jacobian() -> None:
-    for name, jacobian in found()["jacobian"].items():
-        for ours, true in zip(*map(jax.tree.leaves, (jacobian, found()["true jacobian"][name])), strict=True):
+@KINDS
+def test_a_task_is_one_residual_and_gets_its_jacobian(kinds: tuple[str, ...]) -> None:
+    for name, jacobian in found(kinds)["jacobian"].items():
+        for ours, true in zip(*map(jax.tree.leaves, (jacobian, found(kinds)["true jacobian"][name])), strict=True):
             np.testing.assert_allclose(ours, true, atol=1e-12, err_msg=name)
             assert np.abs(true).max() > 0.01
 
 
-def test_a_task_is_one_residual_and_gets_its_hessian() -> None:
-    for k, name in enumerate(own(mixed())):
-        true = found()["true hessian"][:, k]
-        np.testing.assert_allclose(found()["hessian"][:, k], true, atol=1e-9 * np.abs(true).max(), err_msg=name)
+@KINDS
+def test_a_task_is_one_residual_and_gets_its_hessian(kinds: tuple[str, ...]) -> None:
+    for k, name in enumerate(kinds):
+        true = found(kinds)["true hessian"][:, k]
+        np.testing.assert_allclose(found(kinds)["hessian"][:, k], true, atol=1e-9 * np.abs(true).max(), err_msg=name)
 
 
 def test_default_jacobians_agree_with_central_differences() -> None:
@@ -100,13 +107,13 @@ def test_default_jacobians_agree_with_central_differences() -> None:
 
     moves = step * np.eye(robot.nv)[:, None]
     differences = np.moveaxis(seen(robot.integrate(q, moves)) - seen(robot.integrate(q, -moves)), 0, -1) / (2 * step)
-    jacobian = found()["jacobian"]
+    jacobian = found(FEW)["jacobian"]
     np.testing.assert_allclose(jacobian["height"], differences[:, 0], atol=1e-6)
     np.testing.assert_allclose(jacobian["center"], differences[:, 1:], atol=1e-6)
 
 
 def test_rows_are_weighted_with_the_costs() -> None:
-    np.testing.assert_allclose(found()["objective"], found()["costs"].sum(1), rtol=1e-12)
+    np.testing.assert_allclose(found(FEW)["objective"], found(FEW)["costs"].sum(1), rtol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", mostly_exhaustive([np.float64, np.float32], [np.float64]))
@@ -241,9 +248,9 @@ def test_the_models_equality_constraints_hold_unless_they_are_declined() -> None
     robot = jaxik.load_robot(CLOSED)
     tasks = {"tip": FrameTask(robot.frame("tip"), [1.2, 0.5, 0], orientation_cost=None)}
     held = jaxik.solve(Problem(robot, tasks))
-    declined = jaxik.solve(Problem(robot, tasks, constraints={}))
+    declined = jax.eval_shape(lambda: jaxik.solve(Problem(robot, tasks, constraints={})))
     assert float(jnp.abs(held.residuals["model"]).max()) <= 1e-9 and held.status == jaxik.Status.STALLED
-    assert declined.converged and set(declined.residuals) == {"tip"}
+    assert set(declined.residuals) == {"tip"}
 
 
 def test_constraints_and_limits_keep_names_of_their_own() -> None:
@@ -272,8 +279,9 @@ def test_limits_that_only_a_step_can_keep_are_said() -> None:
             return jnp.ones((1, robot.nv)), jnp.ones(1)
 
     with pytest.warns(JaxikWarning, match="does not hold Sum, which defines neither tightened nor inequality_tasks"):
-        jaxik.solve(planar_problem(limits=(ConfigurationLimit(), Sum())))
-    jaxik.solve(planar_problem(limits=(ConfigurationLimit(), jaxik.VelocityLimit(1.0))))  # warnings are errors here
+        jax.eval_shape(lambda: jaxik.solve(planar_problem(limits=(ConfigurationLimit(), Sum()))))
+    fast = planar_problem(limits=(ConfigurationLimit(), jaxik.VelocityLimit(1.0)))
+    jax.eval_shape(lambda: jaxik.solve(fast))  # warnings are errors here
 
 
 def test_negative_priorities_belong_to_nobody() -> None:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import qp_oracle
+from tables import exhaustive
 
 import jaxik
 from jaxik import JaxikError, Status
@@ -28,6 +29,11 @@ def programs() -> Program:
     row_penalties[:, 0], equality_penalties[:, 0], offset[:, 0] = np.inf, np.inf, made.b[:, 0]
     right[:, 0] = np.inf
     return made._replace(h=right, b=offset, row_penalties=row_penalties, equality_penalties=equality_penalties)
+
+
+@functools.cache
+def cold() -> jaxik.QPSolution:
+    return solved(programs())
 
 
 def solved(program: Program, dtype: Any = jnp.float64, **more: Any) -> jaxik.QPSolution:
@@ -53,7 +59,7 @@ def with_slack_variables(one: Program) -> Program:
 
 
 def test_programs_agree_with_slack_variables_in_daqp() -> None:
-    program, solution = programs(), solved(programs())
+    program, solution = programs(), cold()
     assert np.all(solution.status == Status.CONVERGED)
     misses = np.einsum("bpn,bn->bp", program.A, solution.x) - program.b
     over = np.einsum("bmn,bn->bm", program.G, solution.x) - program.h
@@ -68,9 +74,13 @@ def test_programs_agree_with_slack_variables_in_daqp() -> None:
         np.testing.assert_allclose(np.where(rows[i, 1:] != 0, over[i, 1:], 0), slack[: M - 1], atol=1e-7)
         signed = slack[M - 1 : M + P - 2] - slack[M + P - 2 :]
         np.testing.assert_allclose(np.where(equalities[i, 1:] != 0, misses[i, 1:], 0), signed, atol=1e-7)
+
+
+@exhaustive
+def test_float32_agrees_with_float64() -> None:
     single = solved(programs(), jnp.float32)
     assert np.all(single.status == Status.CONVERGED)
-    np.testing.assert_allclose(single.x, solution.x, atol=2e-4)
+    np.testing.assert_allclose(single.x, solved(programs()).x, atol=2e-4)
 
 
 def test_contradictions_of_what_may_yield_are_never_infeasible_in_float32() -> None:
@@ -85,12 +95,12 @@ def test_contradictions_of_what_may_yield_are_never_infeasible_in_float32() -> N
     np.testing.assert_array_equal(found.status, Status.CONVERGED)
 
 
+@exhaustive
 def test_a_warm_start_finds_what_yields_at_once() -> None:
-    cold = solved(programs())
-    warm = solved(programs(), warm_start=cold.active)
+    warm = solved(programs(), warm_start=cold().active)
     np.testing.assert_array_equal(warm.iterations, 0)
-    np.testing.assert_allclose(warm.x, cold.x, atol=1e-9)
-    np.testing.assert_array_equal(warm.active.yielding, cold.active.yielding)
+    np.testing.assert_allclose(warm.x, cold().x, atol=1e-9)
+    np.testing.assert_array_equal(warm.active.yielding, cold().active.yielding)
 
 
 def test_derivatives_of_programs_are_central_differences() -> None:

@@ -1,5 +1,6 @@
 """Elements that make several attempts end on lanes, in batches of any size, exactly as they do alone."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,18 +65,22 @@ def arguments(count: int, share: Any, most: Any) -> Any:
     return jnp.arange(count, dtype=jnp.int32) + 100, jnp.asarray(share), jnp.full(count, most, jnp.int32)
 
 
+@partial(jax.jit, static_argnums=0)
 def on_lanes(method: Method, given: Any) -> Any:
-    return jax.jit(lambda *leaves: stream(method, list(leaves), (True,) * 3, jax.tree.structure((0, 0, 0))))(*given)
+    return stream(method, list(given), (True,) * 3, jax.tree.structure((0, 0, 0)))
+
+
+ATTEMPTS = method()
+alone = jax.jit(jax.vmap(partial(iterate, ATTEMPTS)))
 
 
 @pytest.mark.parametrize("count", [1, 2, WIDTH - 1, WIDTH, WIDTH + 1, 200])
 @pytest.mark.parametrize(("share", "most"), [(0.9, 40), (0.2, 40), (0.2, 3), (0.0, 1)])
 def test_attempts_are_judged_in_their_order_whoever_makes_them(count: int, share: Any, most: Any) -> None:
     given = arguments(count, share, most)
-    found = on_lanes(method(), given)
-    alone = jax.jit(jax.vmap(lambda *leaves: iterate(method(), *leaves)))(*given)
-    for name in alone:
-        np.testing.assert_array_equal(found[name], alone[name], err_msg=name)
+    found = on_lanes(ATTEMPTS, given)
+    for name, expected in alone(*given).items():
+        np.testing.assert_array_equal(found[name], expected, err_msg=name)
     never = np.asarray(given[1]) == 0
     np.testing.assert_array_equal(found["tried"][never], most)
 
@@ -97,14 +102,13 @@ def test_a_single_attempt_is_made_where_no_more_are() -> None:
 def test_idle_lanes_make_the_attempts_that_elements_may_need(count: int, most_turns: int) -> None:
     """One after the other, 64 attempts that fail take some 64 * 6.5 turns of the loop."""
     lanes_asked = []
-    alone = method()
-    (phase,) = alone.phases
+    (phase,) = ATTEMPTS.phases
 
     def ended(state: Any) -> Any:
         jax.debug.callback(lambda left: lanes_asked.append(left), state["left"])
         return phase.ended(state)
 
-    found = on_lanes(alone._replace(phases=(phase._replace(ended=ended),)), arguments(count, 0.0, 64))
+    found = on_lanes(ATTEMPTS._replace(phases=(phase._replace(ended=ended),)), arguments(count, 0.0, 64))
     jax.block_until_ready(found)
     jax.effects_barrier()
     np.testing.assert_array_equal(found["tried"], 64)

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from second_order import second_order
-from tables import mostly_exhaustive
-from task_table import AXIS, SLIPPING, TASKS, TREES, WITHOUT_DEFAULT, robot_of, tasks_at
+from tables import exhaustive, mostly_exhaustive
+from task_table import AXIS, SLIPPING, TASKS, TREES, WITHOUT_DEFAULT, tasks_at
+from task_table import robot_of as tree
 
 from jaxik import Task
 from jaxik.core.pytree import core_ranks
@@ -34,7 +35,22 @@ QUICK = {
     "xla_llvm_disable_expensive_passes": True,
     "xla_cpu_use_fusion_emitters": False,
 }
+# One of each class, and of those that have rows of their own, on the tree that always runs.
+CLASSES = (
+    "frame", "relative", "relative to the world", "com", "posture, free joints too", "look at", "axis align",
+    "coupling", "holonomic", "rolling", "omniwheel with an axle", "manipulability",
+)  # fmt: skip
+FREE = "free, a task of each class"
+ROWS = [
+    *((FREE, kind) for kind in CLASSES),
+    *(pytest.param(name, kind, marks=exhaustive) for name in TREES for kind in TASKS),
+]
+ROBOTS = mostly_exhaustive([FREE, *TREES], [FREE])
 traced: list[Any] = []
+
+
+def robot_of(name: str) -> Robot:
+    return tree("free" if name == FREE else name)
 
 
 @partial(jax.jit, compiler_options=QUICK)
@@ -74,7 +90,8 @@ def samples(name: str) -> Any:
 
 @cache
 def fulfilled_at(name: str) -> Any:
-    return jax.jit(partial(tasks_at, name), compiler_options=QUICK)
+    source, kinds = ("free", CLASSES) if name == FREE else (name, tuple(TASKS))
+    return jax.jit(lambda q: {kind: tasks_at(source, q)[kind] for kind in kinds}, compiler_options=QUICK)
 
 
 @cache
@@ -119,8 +136,7 @@ def test_the_trees_have_their_joints_and_two_branches(name: str) -> None:
         assert either.any()
 
 
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
+@pytest.mark.parametrize(("name", "kind"), ROWS)
 def test_jacobians_are_derivatives_along_integrate(name: str, kind: str) -> None:
     exact, residuals, _ = found(name)
     nv = robot_of(name).nv
@@ -134,8 +150,7 @@ def test_jacobians_are_derivatives_along_integrate(name: str, kind: str) -> None
         np.testing.assert_allclose(ours, default, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
+@pytest.mark.parametrize(("name", "kind"), ROWS)
 def test_hessians_are_second_differences_of_the_cost(name: str, kind: str) -> None:
     exact, residuals, _ = found(name)
     nv = robot_of(name).nv
@@ -149,8 +164,7 @@ def test_hessians_are_second_differences_of_the_cost(name: str, kind: str) -> No
     np.testing.assert_allclose(hessian, second, atol=1e-6 * (1 + np.abs(second).max() + cost.max()))
 
 
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
+@pytest.mark.parametrize(("name", "kind"), ROWS)
 def test_batches_of_tasks_are_their_elements(name: str, kind: str) -> None:
     exact, residuals, jacobians = found(name)
     alone = exact["residual"][kind], exact["jacobian"][kind]
@@ -159,8 +173,7 @@ def test_batches_of_tasks_are_their_elements(name: str, kind: str) -> None:
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("kind", TASKS)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
+@pytest.mark.parametrize(("name", "kind"), ROWS)
 def test_what_a_task_does_not_depend_on_has_no_coordinate_and_no_column(name: str, kind: str) -> None:
     robot, task = robot_of(name), element(name, 0)[kind]
     own = jax.eval_shape(lambda: formulation(Problem(robot, {"it": task}))).moving.own
@@ -169,7 +182,7 @@ def test_what_a_task_does_not_depend_on_has_no_coordinate_and_no_column(name: st
         np.testing.assert_array_equal(jacobian[..., others], 0)
 
 
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
+@pytest.mark.parametrize("name", ROBOTS)
 def test_a_task_from_a_configuration_is_fulfilled_there_and_retargeting_does_not_retrace(name: str) -> None:
     found(name)
     before = len(traced)
@@ -182,7 +195,7 @@ def test_a_task_from_a_configuration_is_fulfilled_there_and_retargeting_does_not
 
 
 def test_every_task_tells_the_unit_of_each_part_of_its_error() -> None:
-    unknown = [part for part, unit in part_units(target_tasks("free"), found("free")[1]) if not unit]
+    unknown = [part for part, unit in part_units(target_tasks(FREE), found(FREE)[1]) if not unit]
     assert unknown == []
 
 
@@ -208,8 +221,7 @@ def contact(name: str) -> tuple[np.ndarray, ...]:
     return jax.device_get(slides(samples(name)[:COUNT]))
 
 
-@pytest.mark.parametrize("kind", SLIPPING)
-@pytest.mark.parametrize("name", mostly_exhaustive(TREES, ["free"]))
+@pytest.mark.parametrize(("name", "kind"), [row for row in ROWS if {*SLIPPING} & {*getattr(row, "values", row)}])
 def test_rolling_rows_are_the_velocity_of_the_contact_against_the_floor(name: str, kind: str) -> None:
     velocity, hub, floor = contact(name)
     rows = np.broadcast_to(np.eye(3), (COUNT, 3, 3))
@@ -223,8 +235,8 @@ def test_rolling_rows_are_the_velocity_of_the_contact_against_the_floor(name: st
 
 
 def test_a_relative_task_in_the_world_is_minus_a_frame_task() -> None:
-    robot, tasks = robot_of("free"), target_tasks("free")
-    residuals = {kind: jax.tree.map(lambda x: x[:, 0], residual) for kind, residual in found("free")[1].items()}
+    robot, tasks = robot_of("free"), target_tasks(FREE)
+    residuals = {kind: jax.tree.map(lambda x: x[:, 0], residual) for kind, residual in found(FREE)[1].items()}
     targets: Any = {kind: vars(tasks[kind])["target"] for kind in ("frame", "relative", "relative to the world")}
     np.testing.assert_array_equal(targets["frame"].wxyz_xyz, targets["relative to the world"].wxyz_xyz)
     for part, residual in residuals["frame"].items():
@@ -236,4 +248,4 @@ def test_a_relative_task_in_the_world_is_minus_a_frame_task() -> None:
         return (targets["relative"].inverse() @ seen).log()
 
     both = np.concatenate([residuals["relative"]["position"], residuals["relative"]["orientation"]], -1)
-    np.testing.assert_allclose(both, twist(samples("free")[:COUNT]), atol=1e-11)
+    np.testing.assert_allclose(both, twist(samples(FREE)[:COUNT]), atol=1e-11)
