@@ -281,12 +281,11 @@ def test_solve_moves_out_of_an_obstacle() -> None:
 @exhaustive
 def test_derivatives_by_obstacles_are_exact() -> None:
     """Against central differences, of solutions that are free, and of some that press on an obstacle in the way."""
-    q, targets, _ = starts()
-    q, up, step = jnp.asarray(q[30:90], float), jnp.asarray([0.0, 0, 1]), 1e-5
-    poses = jaxlie.SE3.from_rotation_and_translation(
-        arm().frame_pose(arm().sample(jax.random.key(1), COUNT), "tip").rotation(), targets
-    )
-    task = jaxik.FrameTask(arm().frame("tip"), jaxlie.SE3(jnp.asarray(poses.wxyz_xyz[30:90], float)))
+    q, up, step = arm().sample(jax.random.key(0), 300)[80:140], jnp.asarray([0.0, 0, 1]), 1e-5
+    tips = arm().frame_pose(arm().sample(jax.random.key(1), 300), "tip")
+    targets = tips.translation().at[:100].set(jnp.asarray([BALLS[i % 3][0] for i in range(100)]))
+    poses = jaxlie.SE3.from_rotation_and_translation(tips.rotation(), targets)
+    task = jaxik.FrameTask(arm().frame("tip"), jaxlie.SE3(jnp.asarray(poses.wxyz_xyz[80:140], float)))
 
     def solved(shift: Any) -> jaxik.Solution:
         centers = jnp.asarray([center for center, _ in BALLS]) + shift[..., None] * up

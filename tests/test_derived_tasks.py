@@ -79,7 +79,10 @@ def test_derivatives_are_those_of_the_residual_that_a_derived_class_writes(case:
 
 def test_a_derived_class_whose_residual_looks_at_jacobians_is_told_to_write_its_own() -> None:
     robot = robot_of("hinge")
-    task = bent(TASKS["manipulability"](robot, "hinge", robot.q_home))
-    prepared = formulation(Problem(robot, {"it": task}))
+
+    def rows(q: jax.Array) -> Any:
+        task = bent(TASKS["manipulability"](robot, "hinge", q))
+        return task.jacobian(robot, evaluate(formulation(Problem(robot, {"it": task})), q))
+
     with pytest.raises(JaxikError, match=r"has to define its own jacobian\(robot, kin\)"):
-        jax.eval_shape(lambda q: task.jacobian(robot, evaluate(prepared, q)), robot.q_home)
+        jax.eval_shape(rows, robot.q_home)
