@@ -1,19 +1,19 @@
 """All cores and kept programs: settings of a process, each tried in one of its own."""
 
-import os
 from pathlib import Path
 
 import jax
 import pytest
 from fresh import run, run_program
 from own_tasks import PLANAR
-from tables import exhaustive, mostly_exhaustive
+from tables import exhaustive
 
 import jaxik
+from jaxik.batching import devices
 
 SHARED = f"""
-import os, sys
-import jax, numpy as np, jaxik
+import os, sys, warnings
+import jax, jax.numpy as jnp, numpy as np, jaxik
 cores = jaxik.use_all_cores()
 assert cores == len(os.sched_getaffinity(0)) == len(jax.devices()), jax.devices()
 kept = jaxik.enable_compilation_cache(sys.argv[1])
@@ -23,12 +23,18 @@ target = robot.frame_pose(q, robot.frame("tip")).translation()
 
 def solved(target):
     task = jaxik.FrameTask(robot.frame("tip"), target, orientation_cost=None)
-    return jaxik.search(jaxik.Problem(robot, {{"tip": task}}), jax.random.key(0))
+    problem = jaxik.Problem(robot, {{"tip": task}})
+    if sys.argv[2] == "step":
+        return jaxik.step(problem, robot.q_home, 0.1)
+    return jaxik.search(problem, jax.random.key(0))
 
 few, many = solved(target[:100]), solved(target)
 assert len(many.q.sharding.device_set) == cores
 np.testing.assert_array_equal(many.q[:100], few.q)
 assert any(kept.iterdir())
+with warnings.catch_warnings():
+    warnings.simplefilter("error")  # nothing is said of cores that are used
+    jax.eval_shape(lambda: jaxik.qp(jnp.eye(2), jnp.ones((4096, 2)), lower=-1.0).x)
 """
 
 
@@ -41,19 +47,27 @@ assert (own(target[: 128 * cores]) == 0).all()
 """
 
 
-@pytest.mark.parametrize("program", [SHARED, pytest.param(INSIDE, marks=exhaustive)], ids=["alone", "inside a program"])
-def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path, program: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "verb"),
+    [
+        (SHARED, "step"),
+        pytest.param(SHARED, "search", marks=exhaustive),
+        pytest.param(INSIDE, "search", marks=exhaustive),
+    ],
+    ids=["step", "search", "search inside a program"],
+)
+def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path, program: str, verb: str) -> None:
     # As users compile: unoptimised, programs of other numbers of lanes differ by 3e-6.
-    done = run("-c", program, str(tmp_path / "kept"))
+    done = run("-c", program, str(tmp_path / "kept"), verb)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_process_that_uses_jax_already_keeps_its_devices() -> None:
-    done = run_program(
-        "import jax; jax.config.update('jax_num_cpu_devices', 1); jax.devices(); import jaxik; jaxik.use_all_cores()"
-    )
-    one = len(os.sched_getaffinity(0)) == 1
-    assert one or "call use_all_cores() right after the imports" in done.stderr
+def test_a_process_that_uses_jax_already_keeps_its_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = jax.devices()
+    monkeypatch.setattr(devices, "available_cores", lambda: len(before) + 1)
+    with pytest.raises(jaxik.JaxikError, match="call use_all_cores.. right after the imports"):
+        jaxik.use_all_cores()
+    assert jax.devices() == before
 
 
 IDLE = """
@@ -97,7 +111,10 @@ NOT_SAID = {
 
 
 def test_idle_cores_are_said_once_of_a_large_batch() -> None:
-    program = """
+    small, own_mesh = ("\n".join(NOT_SAID[name][:2]) for name in ("small batches", "a mesh of one's own"))
+    program = f"""
+{small}
+{own_mesh}
 first, second = said(solved, 4096), said(solved, 8192)
 assert len(first) == 1 and second == [], (first, second)
 assert "4096 elements runs on one of 2 cores: call jaxik.use_all_cores() right after the imports" in first[0]
@@ -106,9 +123,8 @@ assert "4096 elements runs on one of 2 cores: call jaxik.use_all_cores() right a
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(
-    "name", mostly_exhaustive(NOT_SAID, ["use_all_cores", "devices by a flag", "a mesh of one's own"])
-)
+@exhaustive
+@pytest.mark.parametrize("name", NOT_SAID)
 def test_nothing_is_said_of_cores_that_are_used_or_were_set_up(name: str) -> None:
     setup, check, environment = NOT_SAID[name]
     done = run("-c", IDLE, setup, check, **environment)
@@ -136,6 +152,7 @@ print(len(list(place.glob("*-cache"))))
 """
 
 
+@exhaustive
 def test_programs_over_spread_batches_are_kept(tmp_path: Path) -> None:
     """A later process finds them: it keeps no other one. Programs of arguments that are alike are two."""
     kept = [run_program(SPREAD, str(tmp_path / "programs")).stdout.split()[-1] for _ in range(2)]

@@ -31,6 +31,13 @@ def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
     assert solution.stationarity[4:].max() < 1e-10
 
 
+def test_bad_targets_are_told_and_do_not_touch_their_neighbours() -> None:
+    targets = planar_targets().at[1].set(jnp.nan)
+    solution = search(planar(targets), jax.random.key(0))
+    assert solution.status[1] == Status.NONFINITE and jnp.isfinite(solution.q).all()
+    np.testing.assert_array_equal(np.delete(solution.q, 1, 0), np.delete(found().q, 1, 0))
+
+
 def test_what_is_solved_costs_little_and_what_is_not_its_bounded_effort() -> None:
     options = SearchOptions(max_starts=9, max_steps_per_start=12, solve_options=jaxik.SolveOptions(max_steps=20))
     solution = search(planar(planar_targets()), jax.random.key(0), options=options)
@@ -88,7 +95,7 @@ def test_no_number_recompiles() -> None:
 def test_the_users_own_starts_come_first() -> None:
     q = jnp.array([[0.2, -2.0], [-0.25, 0.4], [0.0, 0.0], [0.3, 2.5]])
     given = jnp.stack([jnp.full((4, 2), 0.1), q], axis=1)
-    solution = search(planar(planar_targets()[:4]), jax.random.key(0), starts=q[:, None])
+    solution = search(planar(planar_targets()[:4]), jax.random.key(0), starts=given[:, ::-1])
     np.testing.assert_array_equal(solution.iterations, 0)
     np.testing.assert_array_equal(solution.num_starts, 1)
     np.testing.assert_allclose(solution.q, q, atol=1e-12)
@@ -106,6 +113,7 @@ def test_a_start_that_is_not_finite_is_told_if_it_is_the_first_and_harms_no_othe
     assert jnp.isfinite(first.q).all() and second.num_starts[0] == 9
 
 
+@exhaustive
 def test_joints_that_are_held_or_of_no_use_stay_at_the_first_start() -> None:
     robot = jaxik.load_robot("panda")
     start = robot.q_home + 0.1

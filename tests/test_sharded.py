@@ -75,8 +75,9 @@ print("equal")
 
 
 @pytest.mark.parametrize(("kind", "where", "names"), [
-    ("Auto", "call", ["solve", "gradient"]),
-    ("Explicit", "set_mesh", ["gradient"]),
+    ("Auto", "call", ["gradient"]),
+    pytest.param("Auto", "call", ["solve"], marks=exhaustive),
+    pytest.param("Explicit", "set_mesh", ["gradient"], marks=exhaustive),
     pytest.param("Explicit", "call", ["step", "gradient"], marks=exhaustive),
     pytest.param("Auto", "set_mesh", ["step", "gradient"], marks=exhaustive),
 ])  # fmt: skip

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from solves import MANY, batched, problem, targets
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import FrameTask, Problem, Status, solve
@@ -23,7 +23,8 @@ def test_an_element_does_not_depend_on_the_size_of_its_batch(count: int) -> None
     chex.assert_trees_all_equal(few, jax.tree.map(lambda x: x[:count], batched(MANY)))  # bitwise
 
 
-@pytest.mark.parametrize("count", mostly_exhaustive([3, 40], [3]))
+@exhaustive
+@pytest.mark.parametrize("count", [3, 40])
 def test_an_arm_in_float32_does_not_depend_on_the_size_of_its_batch(count: int) -> None:
     """To the last bit: programs of other numbers of lanes round otherwise."""
     arm = jaxik.load_robot("panda").astype(jnp.float32)
