@@ -19,7 +19,7 @@ import nbformat
 import numpy as np
 import pytest
 from PIL import Image
-from tables import exhaustive, mostly_exhaustive
+from tables import exhaustive
 
 from jaxik.pictures import canvas
 from notebooks.store import executed
@@ -42,12 +42,6 @@ SMALL = {
 }
 needs_gl = pytest.mark.skipif(canvas.backend() is None, reason="no OpenGL: apt-get install libegl1 libosmesa6")
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-# Each starts a kernel and compiles programs of its own; what the others show has tests of its own.
-first_notebook = pytest.mark.parametrize(
-    "path",
-    mostly_exhaustive([path for path in NOTEBOOKS if path.stem not in SMALL], [FOLDER / "first_steps.ipynb"]),
-    ids=lambda path: path.stem,
-)
 
 
 def read(path: Path) -> nbformat.NotebookNode:
@@ -91,9 +85,11 @@ def as_tests_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 
+# Each starts a kernel and compiles for half a minute what the first page and tests of its own show as well.
+@exhaustive
 @needs_gl
 @pytest.mark.usefixtures("as_tests_run")
-@first_notebook
+@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem not in SMALL], ids=lambda path: path.stem)
 def test_a_run_of_a_notebook_says_what_is_stored(path: Path) -> None:
     assert differences(read(path), executed(path)) == []
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import pytest
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik.cli import main
@@ -40,13 +40,15 @@ def blocks(text: str) -> list[Block]:
     return [Block(f[1], text[: f.start(2)].count("\n") + 1, f[2]) for f in fences]
 
 
-def script(text: str) -> str:
-    """The Python of a text as one program with the line numbers of the text, and its stated shapes as assertions."""
+def script(text: str, most: int | None = None) -> str:
+    """The Python of a text as one program with the line numbers of the text, and its stated shapes as assertions.
+
+    Of its first blocks alone where `most` says how many.
+    """
     program = ""
-    for block in blocks(text):
-        if block.language == "python":
-            program += "\n" * (block.line - 1 - program.count("\n"))
-            program += STATED_SHAPE.sub(r"assert \1.shape == \2, \1.shape  #\3", block.code)
+    for block in [block for block in blocks(text) if block.language == "python"][:most]:
+        program += "\n" * (block.line - 1 - program.count("\n"))
+        program += STATED_SHAPE.sub(r"assert \1.shape == \2, \1.shape  #\3", block.code)
     return program
 
 
@@ -65,16 +67,23 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=folder, env=environment)
 
 
-WITH_PYTHON = [page for page in PAGES if script(page.read_text())]
+# A page compiles for 10 to 40 s. The last block of the README, a search among obstacles, as long as those before it.
+README_WITHOUT_OBSTACLES = "README", 3
+WHOLE = [(page.stem, None) for page in PAGES if script(page.read_text())]
+ALWAYS = [README_WITHOUT_OBSTACLES, ("rl", None)]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [row if row in ALWAYS else pytest.param(*row, marks=exhaustive) for row in (README_WITHOUT_OBSTACLES, *WHOLE)],
+)
 def test_python_of_a_page_runs_and_has_the_shapes_it_states(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, most: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if page.stem == "pictures" and canvas.backend() is None:
+    if name == "pictures" and canvas.backend() is None:
         pytest.skip("no OpenGL, as tests/test_pictures.py says")
-    program = script(page.read_text())
+    [page] = [page for page in PAGES if page.stem == name]
+    program = script(page.read_text(), most)
     assert "assert " in program
     monkeypatch.chdir(tmp_path)
     with jax.enable_x64(False):
@@ -111,8 +120,8 @@ def test_first_commands_of_the_readme_are_those_that_ci_runs() -> None:
 
 LINES = [line for page in PAGES for block in commands(page.read_text()) for line in block]
 COMMANDS = [line for line in LINES if line.startswith("jaxik ")]
-# Each of these compiles for 15 s what tests of that command compile for a smaller robot.
-DEAR = [line for line in COMMANDS if "panda_trajectories" in line or "render configs/" in line]
+# Each of these compiles for up to 15 s what tests of that command compile for a smaller robot.
+DEAR = [line for line in COMMANDS if "jaxik generate" in line or "render configs/" in line or "doctor" in line]
 
 
 @pytest.mark.parametrize("command", mostly_exhaustive(COMMANDS, [line for line in COMMANDS if line not in DEAR]))
