@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik import AccelerationLimit, ConfigurationLimit, Motion, PostureTask, Problem, Track, VelocityLimit, track
@@ -124,6 +125,7 @@ def test_the_law_is_the_fastest_from_which_a_joint_can_stop(gain: float) -> None
     assert np.all(keeps(allowed)) and not np.any(keeps(allowed * (1 + 1e-6) + 1e-9))
 
 
+@exhaustive
 def test_random_targets_corner_no_joint() -> None:
     """Targets that flip at every step, or stay for some: 64,000 steps, none infeasible or out of its limits."""
     rng = np.random.default_rng(0)

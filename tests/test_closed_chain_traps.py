@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tables import exhaustive
 
 import jaxik
 from jaxik.solvers.nonlinear.chains import slots_of
@@ -67,6 +68,7 @@ def test_joint_targets_in_a_loop_are_met_from_the_limits_and_said_to_be() -> Non
     assert np.abs(found.residuals["loop"]).max() < 1e-8
 
 
+@exhaustive
 def test_closures_that_contradict_each_other_are_infeasible_at_the_least_miss_within_limits() -> None:
     """A bar of 0.1 m is to end at two places 0.3 m apart, and comes no nearer to the middle than its limit lets it."""
     made = jaxik.Mechanism("bar")

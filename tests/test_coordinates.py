@@ -52,15 +52,27 @@ def followed(q: Any) -> np.ndarray:
     return q
 
 
+@jax.jit
+def tightened(robot: Robot) -> Robot:
+    """With limits of leaders that keep those of their followers."""
+    return tighten_leader_limits(robot, coordinates(robot.topology, range(6), hold_couplings=True))
+
+
+@jax.jit
+def clipped(q: jax.Array) -> jax.Array:
+    """Configurations (n, 6) whose followers are where their leaders, within what all limits leave these, have them."""
+    moving = coordinates(arm().topology, range(6), hold_couplings=True)
+    return jax.vmap(lambda q: apply_couplings_clipped(tightened(arm()), moving, q))(q)
+
+
 @cache
 def problem() -> tuple[Problem, jax.Array]:
-    """Reachable targets, and starts anywhere."""
+    """Reachable targets, and starts anywhere; with a mask that holds nothing."""
     robot = arm()
-    moving = coordinates(robot.topology, set(range(robot.nv)), hold_couplings=True)
-    kept = tighten_leader_limits(robot, moving)
-    q = jax.vmap(lambda q: apply_couplings_clipped(kept, moving, q))(kept.sample(jax.random.key(0), (COUNT,)))
+    q = clipped(tightened(robot).sample(jax.random.key(0), (COUNT,)))
     task = FrameTask(robot.frame("tip"), robot.frame_pose(q, "tip"))
-    return Problem(robot, {"tip": task}), robot.sample(jax.random.key(1), (COUNT,))
+    mask = np.ones((COUNT, robot.nv), bool)
+    return Problem(robot, {"tip": task}, dof_mask=mask), robot.sample(jax.random.key(1), (COUNT,))
 
 
 def test_coordinates_are_of_leaders_and_of_what_is_used() -> None:
@@ -79,13 +91,10 @@ def test_coordinates_are_of_leaders_and_of_what_is_used() -> None:
 def test_followers_and_their_slopes_are_those_of_the_polynomials() -> None:
     robot = arm()
     moving = coordinates(robot.topology, range(6), hold_couplings=True)
-    kept = tighten_leader_limits(robot, moving)
-    q = kept.sample(jax.random.key(3), (COUNT,))
-    np.testing.assert_allclose(
-        jax.vmap(lambda q: apply_couplings_clipped(kept, moving, q))(q), followed(q), rtol=0, atol=1e-15
-    )
+    q = tightened(robot).sample(jax.random.key(3), (COUNT,))
+    np.testing.assert_allclose(clipped(q), followed(q), rtol=0, atol=1e-15)
     q = jnp.asarray(followed(q))
-    found = np.asarray(jax.vmap(lambda q: slopes(robot, moving, q))(q))[:, np.argsort(moving.couplings)]
+    found = np.asarray(jax.jit(jax.vmap(lambda q: slopes(robot, moving, q)))(q))[:, np.argsort(moving.couplings)]
     step = 1e-6
     for leader, columns in ((0, {1: 1, 0: 3}), (2, {2: 4})):
         ahead = followed(q + step * np.eye(6)[leader])
@@ -97,8 +106,7 @@ def test_followers_and_their_slopes_are_those_of_the_polynomials() -> None:
 
 def test_leaders_keep_the_limits_of_their_followers() -> None:
     robot = arm()
-    moving = coordinates(robot.topology, range(6), hold_couplings=True)
-    kept = tighten_leader_limits(robot, moving)
+    kept = tightened(robot)
     for side in ("limit_lower", "limit_upper"):
         edge = followed(robot.configuration({n: getattr(kept, side)[i] for i, n in enumerate(robot.joint_names)}))
         assert (edge >= robot.limit_lower - 1e-15).all()
@@ -108,7 +116,7 @@ def test_leaders_keep_the_limits_of_their_followers() -> None:
         assert outside[[0, 1, 3]].any()
         assert outside[[2, 4]].any()
     unlimited = jaxik.load_robot(ARM.replace('range="-2 2"', "").replace('range="-1 1"', ""))
-    kept = tighten_leader_limits(unlimited, coordinates(unlimited.topology, range(6), hold_couplings=True))
+    kept = tightened(unlimited)
     assert np.isfinite(kept.limit_upper).tolist() == [True, False, True, True, True, False]
 
 
@@ -143,7 +151,7 @@ def test_what_is_masked_and_what_matters_to_no_task_stays_where_it_was() -> None
 
 
 def _limits() -> tuple[Any, Any]:
-    kept = tighten_leader_limits(arm(), coordinates(arm().topology, range(6), hold_couplings=True))
+    kept = tightened(arm())
     return kept.limit_lower, kept.limit_upper
 
 
@@ -156,7 +164,7 @@ def test_without_constraints_followers_are_joints_like_others() -> None:
 
 def test_masks_do_not_recompile() -> None:
     given, q0 = problem()
-    solve(dataclasses.replace(given, dof_mask=jnp.ones((COUNT, 6), bool)), q0)
+    solve(given, q0)
     programs = _solve._cache_size()
     none_moves = solve(dataclasses.replace(given, dof_mask=jnp.zeros((COUNT, 6), bool)), q0)
     assert _solve._cache_size() == programs
@@ -167,9 +175,8 @@ def test_a_coupling_that_leaves_the_limits_and_comes_back_keeps_its_leader_befor
     robot = jaxik.load_robot(
         ARM.replace("-2 2", "-3 3").replace("-1 1", "-.5 .5").replace("0.05 0.7 0 0 0", "0 2 -1 0 0")
     )
-    moving = coordinates(robot.topology, range(6), hold_couplings=True)
     # 2 a - a^2 = 1/2 at a = 1 - sqrt(1/2), and again, on its way back, beyond.
-    assert float(tighten_leader_limits(robot, moving).limit_upper[0]) == pytest.approx(1 - np.sqrt(0.5), abs=1e-14)
+    assert float(tightened(robot).limit_upper[0]) == pytest.approx(1 - np.sqrt(0.5), abs=1e-14)
 
 
 def test_where_nothing_moves_the_answer_is_the_start() -> None:
@@ -222,5 +229,6 @@ def test_where_home_breaks_a_coupling_leaders_go_to_the_nearest_place_that_does_
 
 def test_a_coupling_that_no_place_of_its_leader_satisfies_is_infeasible() -> None:
     robot = led(5.0)
-    tip = FrameTask(robot.frame("tip"), np.array([1.5, 0.5, 0]), orientation_cost=None)
-    assert jaxik.solve(Problem(robot, {"tip": tip})).status == jaxik.Status.INFEASIBLE
+    tip = FrameTask(robot.frame("tip"), np.full((2, 3), [1.5, 0.5, 0]), orientation_cost=None)
+    found = jaxik.solve(Problem(robot, {"tip": tip}), robot.q_home.astype(np.float32))
+    np.testing.assert_array_equal(found.status, jaxik.Status.INFEASIBLE)

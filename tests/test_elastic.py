@@ -10,6 +10,7 @@ import jaxlie
 import numpy as np
 import pytest
 from elastic_arm import ARM, BENT, arm, reaching, start, tip_at
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -42,21 +43,26 @@ def test_what_can_be_held_is_held_as_if_it_were_hard() -> None:
     np.testing.assert_allclose(np.max(np.abs(soft.velocity[1:]), axis=1), 1, atol=1e-9)
 
 
-def test_the_higher_order_holds_and_one_rank_shares() -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "yields"),
+    [(None, 1, "tip"), pytest.param(1, None, "wall", marks=exhaustive)],
+    ids=["the constraint yields first", "the limit yields first"],
+)
+def test_the_higher_order_holds(first: int | None, second: int | None, yields: str) -> None:
     robot, tip = arm(), arm().frame("tip")
     rest = {"rest": PostureTask(BENT, cost=0.1)}
     wall = PositionLimit(tip, [1.0, 0, 0], start()[0] + 0.001, gain=1.0)
     # In the axes of the wall: in those of the tip it is one row that yields, by another length.
     aim = tip_at(start() + np.array([0.01, 0, 0]), axes="world")
-    yielded = []
-    for first, second in ((None, 1), (1, None)):
-        limits = ConfigurationLimit(), Elastic(wall, order=second)
-        taken = jaxik.step(Problem(robot, rest, limits, {"tip": Elastic(aim, order=first)}), BENT, 0.01)
-        assert taken.status == Status.CONVERGED
-        yielded.append((np.asarray(taken.yielded["tip"]["position"]), np.asarray(taken.yielded["position_limit"])))
-    np.testing.assert_allclose(yielded[0][0], [0.009, 0, 0], atol=1e-9)
-    assert np.all(yielded[0][1] == 0)
-    assert np.all(yielded[1][0] == 0) and yielded[1][1][0] == pytest.approx(0.009, abs=1e-9)
+    limits = ConfigurationLimit(), Elastic(wall, order=second)
+    taken = jaxik.step(Problem(robot, rest, limits, {"tip": Elastic(aim, order=first)}), BENT, 0.01)
+    assert taken.status == Status.CONVERGED
+    of_tip, of_wall = np.asarray(taken.yielded["tip"]["position"]), np.asarray(taken.yielded["position_limit"])
+    if yields == "tip":
+        np.testing.assert_allclose(of_tip, [0.009, 0, 0], atol=1e-9)
+        assert np.all(of_wall == 0)
+    else:
+        assert np.all(of_tip == 0) and of_wall[0] == pytest.approx(0.009, abs=1e-9)
 
 
 def test_an_elastic_velocity_limit_is_passed_by_the_least_that_a_constraint_needs() -> None:
@@ -73,6 +79,7 @@ def test_an_elastic_velocity_limit_is_passed_by_the_least_that_a_constraint_need
     assert np.max(np.abs(beyond[1])) > 1e-3
 
 
+@exhaustive
 def test_a_step_that_is_shortened_before_an_obstacle_yields_all_that_it_misses() -> None:
     """Past balls that the tip touches: none, half of the step, and all of it."""
     ended = ARM.replace("<site", '<geom type="sphere" size="0.02" pos="0.3 0 0"/><site')
@@ -102,6 +109,7 @@ def test_a_step_that_is_shortened_before_an_obstacle_yields_all_that_it_misses()
     np.testing.assert_allclose(lower, dt * (speed + taken.velocity), atol=1e-12)
 
 
+@exhaustive
 def test_lower_priorities_move_nothing_that_yields() -> None:
     problem = reaching(penalty=10.0)
     levels = dataclasses.replace(
@@ -131,53 +139,38 @@ def test_derivatives_of_steps_are_central_differences() -> None:
     moves = moves[0].at[:, 2].set(0), moves[1]  # the arm is planar
 
     @jax.jit
-    def tangent() -> Any:
-        _, found, status = jax.jvp(outcome, (ways, q), moves, has_aux=True)
-        return found, status
+    def moved(s: jax.Array) -> Any:
+        values, slopes, status = jax.jvp(outcome, (ways + s * moves[0], q + s * moves[1]), moves, has_aux=True)
+        return values, slopes, status
 
-    found, status = tangent()
-    far = jax.jit(lambda s: outcome(ways + s * moves[0], q + s * moves[1])[0])
-    difference = jax.tree.map(lambda a, b: (a - b) / (2 * step), far(step), far(-step))
+    (values, found, status), (ahead, *_), (behind, *_) = (moved(jnp.asarray(s)) for s in (0.0, step, -step))
+    difference = jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
     assert np.all(np.asarray(status) == DerivativeStatus.EXACT), status
-    assert list(np.any(np.asarray(far(0.0)[1]["tip"]["position"]) != 0, axis=1)) == [False, True, True]
+    assert list(np.any(np.asarray(values[1]["tip"]["position"]) != 0, axis=1)) == [False, True, True]
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(difference), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
 
 
-def test_new_penalties_recompile_nothing() -> None:
+def test_new_penalties_recompile_nothing_and_what_is_no_number_under_jit_is_a_status() -> None:
+    """A penalty, and a target."""
     calls = []
 
     @jax.jit
-    def taken(problem: Problem) -> Any:
-        calls.append(None)
-        return jaxik.step(problem, BENT, 0.01).yielded
-
-    weak, strong = (
-        Problem(
-            arm(),
-            {"tip": tip_at(start() + np.array([0.05, 0, 0]))},
-            (ConfigurationLimit(), Elastic(VelocityLimit(1.0), penalty=penalty)),
-        )
-        for penalty in (1e-3, np.array(10.0))
-    )
-    assert np.any(np.asarray(taken(weak)["velocity_limit"]) != 0)
-    np.testing.assert_array_equal(taken(strong)["velocity_limit"], 0)
-    assert len(calls) == 1
-
-
-def test_what_is_no_number_under_jit_is_a_status() -> None:
-    """A penalty, and a target."""
-
-    @jax.jit
     def taken(penalty: Any, demand: Any) -> Any:
+        calls.append(None)
         result = jaxik.step(reaching(demand, penalty=penalty), BENT, 0.01)
         return result.status, (result.velocity, result.yielded)
 
+    # Against a posture of cost 0.1.
+    weak, strong = (taken(penalty, np.array([0.001, 0, 0]))[1][1]["tip"]["position"] for penalty in (1e-7, 10.0))
+    assert np.any(np.asarray(weak) != 0)
+    np.testing.assert_array_equal(strong, 0)
     for penalty, way in ((np.nan, 0.0), (-1.0, 0.0), (1.0, np.nan)):
         status, zero = taken(penalty, np.full(3, way))
         assert status == Status.NONFINITE
         for values in jax.tree.leaves(zero):
             np.testing.assert_array_equal(values, 0)
+    assert len(calls) == 1
 
 
 SPEED = VelocityLimit(1.0)

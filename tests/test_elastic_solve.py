@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import pytest
 import scipy.optimize
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -172,6 +173,7 @@ def test_derivatives_are_central_differences() -> None:
         np.testing.assert_allclose(one[exact], (far - near)[exact] / (2 * STEP), atol=1e-5, rtol=1e-5)
 
 
+@exhaustive
 def test_a_search_holds_what_it_can_and_says_what_yields() -> None:
     tip = arm().frame("tip")
     places = jaxlie.SE3.from_translation(jnp.asarray([[0.6, 0.4, 0], [2.0, 0, 0], [np.nan, 0, 0]]))

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
+import pytest
 from elastic_arm import BENT, arm, reaching, start, tip_at
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, Elastic, FrameTask, PostureTask, Problem, Status, VelocityLimit
@@ -33,10 +35,13 @@ def loop() -> Any:
     return run
 
 
-def test_a_target_out_of_reach_and_back_makes_the_arm_yield_and_recover_without_chatter() -> None:
+@pytest.mark.parametrize("numbers", mostly_exhaustive([(500,), (500, 5000)], [(500,)]), ids=str)
+def test_a_target_out_of_reach_and_back_makes_the_arm_yield_and_recover_without_chatter(
+    numbers: tuple[int, ...],
+) -> None:
     """Both ways: velocities change by less in shorter steps, or little where the demand changes its sign."""
     out, both = [], []
-    for steps in (500, 5000):
+    for steps in numbers:
         track = loop()(5.0 / steps, steps, 0.35)
         assert np.all(np.asarray(track.status) != Status.INFEASIBLE)
         misses = np.linalg.norm(np.asarray(track.yielded["tip"]["position"]), axis=1)
@@ -49,8 +54,9 @@ def test_a_target_out_of_reach_and_back_makes_the_arm_yield_and_recover_without_
         jumps = np.max(np.abs(np.diff(np.asarray(track.velocity), axis=0)), axis=1)
         out.append(np.max(jumps[: int(0.52 * steps)]))
         both.append(np.max(jumps))
-    assert out[0] < 0.15 and out[1] < 0.2 * out[0], out
-    assert both[0] < 0.3 and both[1] < 0.1, both
+    assert out[0] < 0.15 and both[0] < 0.3, (out, both)
+    if len(numbers) > 1:
+        assert out[1] < 0.2 * out[0] and both[1] < 0.1, (out, both)
 
 
 def test_a_loop_of_single_steps_is_the_track_and_files_keep_what_yields(tmp_path: Any) -> None:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik import FrameTask, Problem, search
@@ -73,6 +74,7 @@ def test_each_robot_of_a_batch_begins_in_the_middle_of_its_own_ranges() -> None:
     np.testing.assert_allclose(first_start(several), (panda().limit_lower + upper) / 2, atol=1e-12)
 
 
+@exhaustive
 def test_without_a_home_a_search_takes_fewer_steps_than_from_qpos0() -> None:
     robot = panda()
     q = robot.sample(jax.random.key(0), (500,)).at[0].set(first_start(robot))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -87,7 +88,7 @@ def test_limits_are_reached_as_soon_as_seven_segments_do_and_stay_reached() -> N
 def test_random_targets_corner_no_joint() -> None:
     """Targets that flip at every step, or stay for some, and random limits: every step keeps them."""
     rng = np.random.default_rng(0)
-    steps, count = 400, 256
+    steps, count = 400, 64
     hold = rng.integers(1, 60, (steps, count))
     which = np.minimum(np.cumsum(rng.random((steps, count)) < 1 / hold, axis=0), steps - 1)
     target = rng.uniform(-4, 4, (steps, count, 2))[which, np.arange(count)]
@@ -99,6 +100,7 @@ def test_random_targets_corner_no_joint() -> None:
     assert np.max(found.peak_jerk) <= 1 + 1e-6 and np.median(found.peak_jerk) > 0.99
 
 
+@exhaustive
 def test_only_joints_that_have_one_are_limited_and_they_need_no_other_limit() -> None:
     limits = (ConfigurationLimit(), JerkLimit({"hinge": JERK}))
     problem = Problem(robot(), {"rest": PostureTask(robot().q_home)}, limits)

@@ -123,7 +123,7 @@ def test_mujoco_holds_the_saved_loops_where_they_are_solved(tmp_path: Path) -> N
 KINDS = ["spherical", "universal", "hinge", "cylinder", "slide", "weld", ("x", "rz"), ("ry",), ("rx", "rz")]
 
 
-@pytest.mark.parametrize("kind", mostly_exhaustive(KINDS, ["universal", "cylinder", ("rx", "rz")]), ids=str)
+@pytest.mark.parametrize("kind", mostly_exhaustive(KINDS, ["universal"]), ids=str)
 def test_rows_of_closures_have_the_derivatives_of_differences(kind: Any) -> None:
     """By hinges, slides, balls and free joints, at large angles, between sites, bodies and the world."""
     tree = jaxik.load_robot(TREE)

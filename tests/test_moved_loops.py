@@ -77,6 +77,7 @@ def standing() -> jaxik.Solution:
     return jax.device_get(solved())
 
 
+@exhaustive
 def test_a_loop_both_of_whose_sides_hang_on_one_moving_link_always_closes() -> None:
     found = standing()
     assert np.all(found.status == jaxik.Status.CONVERGED)
@@ -84,12 +85,14 @@ def test_a_loop_both_of_whose_sides_hang_on_one_moving_link_always_closes() -> N
     assert np.linalg.norm(found.residuals["pen"]["position"], axis=-1).max() < 1e-4
 
 
+@exhaustive
 def test_it_takes_the_same_steps_wherever_the_root_stands() -> None:
     found = standing()
     assert np.abs(found.iterations - found.iterations[0]).max() <= 1
     np.testing.assert_allclose(found.q, np.broadcast_to(found.q[0], found.q.shape), rtol=0, atol=1e-6)
 
 
+@exhaustive
 def test_a_root_on_another_foot_a_locked_joint_a_moved_loop_and_a_goal_that_is_off_are_one_trace() -> None:
     first, traces = standing(), module._solve._cache_size()
     far, right, locked, off = solved(loop=1), solved(feet=(False, True)), solved(locked=3), solved(cost=0.0)

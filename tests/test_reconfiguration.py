@@ -82,8 +82,9 @@ def test_a_closure_is_held_by_one_of_its_candidates_or_by_none() -> None:
     assert np.all(np.asarray(found.residuals["model"])[2] == 0)
 
 
+@exhaustive
 def test_switched_closures_are_as_if_the_robot_was_built_so() -> None:
-    q, found, slope = switched()
+    q, found, _ = switched()
     site = open_chain().site_position
     near = site.at[open_chain().frame("far").index].set(site[open_chain().frame("near").index])
     robot = open_chain().with_closure("loop", "pin", "far", "spherical")
@@ -91,11 +92,16 @@ def test_switched_closures_are_as_if_the_robot_was_built_so() -> None:
     built = jaxik.solve(asked(robot, q[:2]))
     np.testing.assert_allclose(found.q[:2], built.q, atol=1e-9)
     np.testing.assert_array_equal(found.status[:2], built.status)
+
+
+def test_derivatives_of_what_is_switched_are_those_of_differences() -> None:
+    q, _, slope = switched()
     h = jnp.array([1e-6, 0, 0])
     ahead, back = (solved(jnp.array([0, 1, -1]), q + way)[0].q for way in (h, -h))
     np.testing.assert_allclose(slope, (ahead - back) / 2e-6, atol=1e-7)
 
 
+@exhaustive
 def test_a_step_keeps_what_is_held_and_nothing_else() -> None:
     _, found, _ = switched()
     robot = reattachable().with_active({"loop": jnp.array([0, 1, -1])})

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import own_tasks
 import pytest
+from tables import exhaustive
 from traces import Q0, START, STEPS, TARGETS, arm, found, trace_of
 
 import jaxik
@@ -77,6 +78,7 @@ def test_a_lower_level_is_a_phase_of_its_own() -> None:
     np.testing.assert_allclose(trace.cost[np.arange(2), solution.iterations], rest, rtol=1e-9)
 
 
+@exhaustive
 def test_an_element_leaves_the_same_trace_alone_as_in_a_batch() -> None:
     for i in (0, 1):
         alone, among = trace_of(found(element=i)), jax.tree.map(lambda x, i=i: x[i], trace_of(found()))
@@ -85,6 +87,7 @@ def test_an_element_leaves_the_same_trace_alone_as_in_a_batch() -> None:
             np.testing.assert_allclose(getattr(alone, column), getattr(among, column), rtol=1e-6, atol=1e-12)
 
 
+@exhaustive
 def test_no_more_rows_are_written_than_asked_for() -> None:
     few, all_of_them = trace_of(found(trace=3)), trace_of(found())
     assert few.cost.shape == (5, 4)
@@ -132,7 +135,8 @@ def test_elements_are_drawn_into_a_file(name: str, tmp_path: Path) -> None:
 
 
 def test_a_single_solution_two_levels_and_many_elements_are_drawn() -> None:
-    one, two = jaxik.plot_trace(found(element=1)), jaxik.plot_trace(two_levels())
+    one = jaxik.plot_trace(jax.tree.map(lambda x: x[1], found()))
+    two = jaxik.plot_trace(two_levels())
     assert "one element" in one.axes[0].get_title(loc="left")
     said = [text.get_text() for text in two.axes[0].get_legend().get_texts()]
     assert "level 2 from here" in said

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
@@ -161,6 +162,7 @@ def test_a_function_of_time_gives_the_same_motion_and_is_traced_once() -> None:
     assert np.abs(again.q[0] - found.q[0]).max() > 1e-4
 
 
+@exhaustive
 def test_a_function_may_follow_the_robot_itself() -> None:
     ahead = lambda t, q, v: {"rest": q + 0.01}  # noqa: E731
     found = track(Problem(panda(), {"rest": PostureTask(panda().q_home)}), panda().q_home, DT, ahead, num_steps=3)

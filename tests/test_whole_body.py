@@ -184,6 +184,7 @@ def misses(name: str, q: np.ndarray) -> dict[str, float]:
 CONFIG = pytest.mark.parametrize("name", mostly_exhaustive(WHOLE, ["hand_pinch"]))
 
 
+@exhaustive
 @CONFIG
 def test_config_is_solved_from_home_and_from_around_it(name):
     found = solved(name)
@@ -196,6 +197,7 @@ def test_home_does_not_reach_what_is_asked_for(name):
     assert misses(name, home(WHOLE[name].robot))
 
 
+@exhaustive
 @CONFIG
 def test_solution_is_inside_the_limits(name):
     model = model_of(WHOLE[name].robot)
@@ -218,6 +220,7 @@ def test_right_hand_keeps_its_grasp_of_the_box():
         assert (rotation * grasps[0][1].inv()).magnitude() <= ANGLE
 
 
+@exhaustive
 def test_couplings_of_the_hand_hold():
     model = model_of("hand")
     for constraint in range(model.neq):
