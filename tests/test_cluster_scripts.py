@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tables import mostly_exhaustive
 
 import jaxik
 from jaxik.cli.generating import read_part
@@ -32,10 +33,16 @@ def jaxik_on_path(folder: Path) -> dict[str, str]:
     return {name: value for name, value in found.items() if not name.startswith("SLURM")}
 
 
-def test_a_slurm_array_makes_the_dataset_in_parts_and_goes_on_when_it_is_submitted_again(tmp_path: Path) -> None:
+FIRST = [("2", 2), ("1", 0)]
+
+
+@pytest.mark.parametrize("tasks", mostly_exhaustive([FIRST, [*FIRST, ("2", 0)]], [FIRST]), ids=len)
+def test_a_slurm_array_makes_the_dataset_in_parts_and_goes_on_when_it_is_submitted_again(
+    tasks: list[tuple[str, int]], tmp_path: Path
+) -> None:
     (tmp_path / "c.yaml").write_text(CONFIG)
     environment = jaxik_on_path(tmp_path) | {"SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "2"}
-    for task, left in (("2", 2), ("1", 0), ("2", 0)):
+    for task, left in tasks:
         command = ["bash", str(SCRIPTS / "slurm_array.sh"), str(tmp_path / "c.yaml"), str(tmp_path / "out.zarr")]
         subprocess.run(command, env=environment | {"SLURM_ARRAY_TASK_ID": task}, check=True, capture_output=True)
         assert len(jaxik.open_dataset(tmp_path / "out.zarr").missing) == left

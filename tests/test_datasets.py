@@ -205,6 +205,19 @@ def interrupted(words: list[str], shards: int, monkeypatch: pytest.MonkeyPatch, 
     return shlex.split(said.partition(": jaxik ")[2])
 
 
+def test_an_interrupted_run_says_how_to_go_on_and_makes_the_same_bytes(
+    whole: jaxik.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    words = ["generate", "c.yaml", "rows.zarr", "--batch-size", str(BATCH), "--dtype", "float64", "--quiet"]
+    again = interrupted(words, 2, monkeypatch, capsys)
+    assert len(list((tmp_path / "rows.zarr" / "commits").glob("*.json"))) == 2
+    assert main(again) == 0
+    assert jaxik.open_dataset(tmp_path / "rows.zarr").digest == whole.digest
+
+
+@exhaustive
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     """Those of another process, which was interrupted, and went on as it said."""
     (tmp_path / "c.yaml").write_text(PENDULUM)
@@ -324,6 +337,7 @@ def test_a_map_of_a_planar_arm_is_the_annulus_of_its_two_links(tmp_path: Path) -
     assert "## Reach" in (tmp_path / "map.zarr" / "README.md").read_text()
 
 
+@exhaustive
 def test_manipulability_of_a_map_is_that_of_c_mujoco(problem: jaxik.Problem) -> None:
     grid = jaxik.Grid((0.4, 0.1, 0.4), (0.2, 0.2, 0.2), 0.1, directions=4)
     plan = jaxik.Plan(problem, grid=grid, options=jaxik.SearchOptions(max_starts=8))

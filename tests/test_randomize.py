@@ -36,7 +36,7 @@ def problem() -> jaxik.Problem:
     return jaxik.Problem(robot, {"tip": task}, limits)
 
 
-@pytest.mark.parametrize("kind", mostly_exhaustive(KINDS, ["pairs", "trajectories"]))
+@pytest.mark.parametrize("kind", mostly_exhaustive(KINDS, ["pairs"]))
 def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Problem, kind: str, tmp_path: Path) -> None:
     plan = jaxik.Plan(problem, randomize=DRAWN, model="double_pendulum", **KINDS[kind])
     solver = RowSolver(plan, COUNT)
@@ -48,11 +48,16 @@ def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Probl
     def problem_of(row: Any) -> jaxik.Problem:
         return DRAWN.apply(problem, {name: values[row] for name, values in rows.items()})
 
-    reached = np.stack([problem_of(i).robot.frame_pose(q[i], "tcp").translation() for i in range(COUNT)])
-    np.testing.assert_allclose(np.linalg.norm(reached - target, axis=-1), rows["residuals/tip/position"], atol=1e-9)
+    some = range(0, COUNT, 8)
+    reached = np.stack([problem_of(i).robot.frame_pose(q[i], "tcp").translation() for i in some])
+    off = np.linalg.norm(reached - target[some], axis=-1)
+    np.testing.assert_allclose(off, rows["residuals/tip/position"][some], atol=1e-9)
     if kind != "trajectories":
         own = problem_of(np.s_[:])  # all at once
-        np.testing.assert_allclose(own.robot.frame_pose(q, "tcp").translation(), reached, atol=1e-12)
+        together = own.robot.frame_pose(q, "tcp").translation()
+        np.testing.assert_allclose(together[::8], reached, atol=1e-12)
+        off = np.linalg.norm(together - target, axis=-1)
+        np.testing.assert_allclose(off, rows["residuals/tip/position"], atol=1e-9)
         assert isinstance(own.limits, tuple) and isinstance(own.limits[1], jaxik.CollisionLimit)
         clearance = own.robot.distances(q, own.limits[1].world).distance.min(axis=-1)
         np.testing.assert_allclose(rows["clearance"], clearance, atol=1e-9)

@@ -63,6 +63,7 @@ def test_a_constant_action_moves_the_frame_by_so_much_and_by_nothing_else(name: 
     np.testing.assert_allclose(turned, expected[1], atol=3e-3)
 
 
+@exhaustive
 def test_two_arms_have_an_action_each_and_the_rest_passes_through() -> None:
     robot = robot_of("dual_arm")
     act = PoseAction(robot, {"left": "left_tcp", "right": "right_tcp"}, rotation=None, translation=0.002, passthrough=2)
@@ -115,7 +116,7 @@ def test_random_actions_never_leave_joint_or_speed_limits(name: str, reference: 
 
 
 def test_a_nan_action_holds_and_a_nan_measurement_does_not_spread() -> None:
-    robot = robot_of("panda")
+    robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"})
     state = act.reset(robot.q_home)
     q, held, info = act(state, robot.q_home, jnp.full(6, jnp.nan))
@@ -127,7 +128,7 @@ def test_a_nan_action_holds_and_a_nan_measurement_does_not_spread() -> None:
 
 
 def test_a_target_leads_an_arm_that_is_held_by_no_more_than_its_leash() -> None:
-    robot = robot_of("panda")
+    robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"}, lead=(0.05, 0.2))
     state, start = act.reset(robot.q_home), robot.frame_pose(robot.q_home, "tcp")
     for _ in range(20):
@@ -193,6 +194,7 @@ def test_gradients_by_the_action_are_those_of_central_differences() -> None:
     assert jnp.isfinite(derivative(jnp.zeros(6))).all()
 
 
+@exhaustive
 def test_batches_are_what_vmap_makes_of_one() -> None:
     robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"})

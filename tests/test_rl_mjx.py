@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tables import exhaustive
 
 import jaxik
 from benchmarks.mjx_arm import COMPILER_OPTIONS, RADIUS, MjxArm
@@ -35,6 +36,7 @@ def run() -> Any:
     return np.stack(tips), np.stack(balls), jax.tree.map(lambda *x: np.stack(x), *facts)
 
 
+@exhaustive
 def test_an_arm_on_mjx_moves_by_what_is_asked_and_by_nothing_else() -> None:
     tips, balls, facts = run()
     # It sags at first, and follows at a distance then: the same one at both ends.

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik.cli import main
@@ -117,6 +118,7 @@ def test_a_wrong_step_is_found_by_c_mujoco(copied: Path, what: str) -> None:
     assert not report.ok and not report.damaged and getattr(report, field) >= 1
 
 
+@exhaustive
 def test_a_circle_is_one_of_the_size_that_was_drawn_from_where_the_start_is(problem: jaxik.Problem) -> None:
     robot = problem.robot
     motion = jaxik.Trajectories(STEPS, DT, "circle", size=(0.02, 0.04), laps=1)
@@ -163,6 +165,7 @@ def test_motions_that_do_not_succeed_are_drawn_again_over_randomised_robots(prob
         )
 
 
+@exhaustive
 def test_a_motion_that_overlaps_an_obstacle_at_its_start_or_later_has_no_success() -> None:
     robot = jaxik.load_robot("pendulum", geometry="model")
     world = jaxik.World(spheres=jaxik.Spheres([(0.0, 0, -1)], 0.3))
@@ -176,6 +179,7 @@ def test_a_motion_that_overlaps_an_obstacle_at_its_start_or_later_has_no_success
     assert not rows["success"][~clear].any() and (met & ~clear).any() and rows["success"][clear].mean() > 0.8
 
 
+@exhaustive
 def test_joints_that_are_held_stay_where_home_is_and_targets_are_met(problem: jaxik.Problem) -> None:
     mask = np.arange(6) != 1
     held = jaxik.Problem(problem.robot, problem.tasks, problem.limits, dof_mask=mask)
