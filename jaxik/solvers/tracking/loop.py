@@ -30,7 +30,7 @@ from jaxik.solvers.differential.linearization import linearized
 from jaxik.solvers.differential.step import stepped
 from jaxik.solvers.differential.yielded import yielded_of
 from jaxik.solvers.nonlinear.formulation import within_tolerance
-from jaxik.solvers.tracking.growth import Growth, grown, shortened
+from jaxik.solvers.tracking.growth import Growth, grown, no_growth, shortened
 from jaxik.solvers.tracking.options import TrackOptions
 from jaxik.solvers.tracking.targets import Values, aimed_ahead, placed
 from jaxik.tasks.base import Task
@@ -75,6 +75,7 @@ class TrackState(Outcome):
       yielded: by how much what is `Elastic` yielded in the last step, as of `StepResult`.
       active: the active set of the last quadratic program, from which the next one starts.
       targets: by task and field the values that the last step followed.
+      growth: of a perturbation, which `TrackOptions.growth_limit` bounds.
     """
 
     q: jax.Array = leaf(1)
@@ -89,6 +90,7 @@ class TrackState(Outcome):
     yielded: dict[str, Any] = leaf()
     active: ActiveSet = leaf()
     targets: Values = leaf()
+    growth: Growth | None = leaf(default=None)
 
     def carried(self) -> Carried:
         return Carried(self.q, self.velocity, self.acceleration, self.active, self.targets)
@@ -115,6 +117,7 @@ def state_at_start(problem: Problem, before: Carried) -> TrackState:
         active=before.active,
         targets=before.targets,
         yielded=jax.tree.map(lambda x: jnp.zeros((*none.shape, *x.shape), x.dtype), _yielded_of_one(problem)),
+        growth=no_growth(before.q, before.velocity),
         **described._replace(status=none)._asdict(),
     )
 

@@ -30,7 +30,7 @@ class TrackOptions:
         between random poses that pass singularities and limits, for 100 steps in float32, all gradients are finite:
         with 1e3 99 % of them are below 5,200 and all below 3e8, and 64 % are shortened; with 1e6 99 % are below 4e6,
         all below 3e10, and 40 % are shortened. Without it 3e34 was reached. A gradient takes 1.6 times as long. None:
-        no limit. Of `track` online; `track_step` takes none.
+        no limit. Of `track` online and of `track_step`.
       continuous: as of `step`: whether a `CollisionLimit` holds between steps as well; static.
 
     Raises:

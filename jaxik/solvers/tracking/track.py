@@ -206,8 +206,6 @@ def track_step(
     if not isinstance(state, TrackState):
         raise JaxikError(f"state is what track_start or track_step returned, not {type(state).__name__}")
     q, velocity, options = _checked(problem, state.q, state.velocity, options)
-    if options.growth_limit is not None:
-        raise JaxikError("growth_limit is of track, which follows a perturbation over all steps: leave it out here")
     dt = Motion(dt).dt
     values = cast(values_of(problem, {} if targets is None else targets), q.dtype)
     if jax.tree.structure(values) != jax.tree.structure(state.targets):
@@ -342,4 +340,6 @@ def _advanced(
 ) -> TrackState:
     dt, options = cast((dt, options), state.q.dtype)
     with jax.default_matmul_precision("highest"):
-        return advanced(width, cast_problem(problem, state.q.dtype), state.carried(), dt, values, options)[0]
+        problem, growth = cast_problem(problem, state.q.dtype), None if options.growth_limit is None else state.growth
+        after, growth = advanced(width, problem, state.carried(), dt, values, options, growth)
+        return dataclasses.replace(after, growth=state.growth if growth is None else growth)
