@@ -10,7 +10,15 @@ from tables import exhaustive, mostly_exhaustive
 
 from jaxik.batching.trailing_vmap import vmap_last
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.linalg import BLOCK, PANEL, WRITTEN_OUT, pinv_psd, solve_positive, solve_small_positive
+from jaxik.numerics.linalg import (
+    BLOCK,
+    PANEL,
+    WRITTEN_OUT,
+    pinv_psd,
+    solve_positive,
+    solve_small_positive,
+    weak_directions,
+)
 
 LANES = 5
 SOLVERS = {"loop": solve_positive, "written out": solve_small_positive}
@@ -107,3 +115,22 @@ def test_first_and_second_derivatives_of_a_pseudoinverse_agree_with_differences(
         step = 1e-5
         differences = (function(step) - function(-step)) / (2 * step)
         np.testing.assert_allclose(jax.jit(jax.jacfwd(function))(0.0), differences, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 3, 6])
+def test_weak_directions_are_those_of_small_eigenvalues(size: int) -> None:
+    rng = np.random.default_rng(size)
+    factors = rng.normal(size=(40, size, size + 1)) * 10.0 ** rng.uniform(-2, 0, (40, size, 1))
+    factors[0] = 0
+    factors[1] = np.eye(size, size + 1)
+    square, least = factors @ factors.swapaxes(1, 2), 10.0 ** rng.uniform(-3, -1, 40)
+    found = jax.jit(vmap_last(weak_directions, (True, True), 40))(np.moveaxis(square, 0, -1), least)
+    weak, inverse = (np.moveaxis(np.asarray(x), -1, 0) for x in found)
+    values, vectors = np.linalg.eigh(square)
+    share = np.maximum(1 - values / least[:, None], 0)
+    any_weak = values[:, 0] < least
+    assert 10 < np.sum(any_weak) < 40
+    np.testing.assert_allclose(weak, np.einsum("bij,bj,bkj->bik", vectors, share**2, vectors), atol=1e-11)
+    np.testing.assert_array_equal(weak[~any_weak], 0)
+    expected = np.einsum("bij,bj,bkj->bik", vectors, (1 + share) / np.maximum(values, least[:, None]), vectors)
+    np.testing.assert_allclose(inverse[any_weak], expected[any_weak], rtol=1e-9, atol=1e-9 / least.min())

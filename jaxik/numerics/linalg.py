@@ -251,45 +251,68 @@ def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tup
     """The part (n, n) of the identity that a positive semidefinite matrix (n, n) has too little of, smoothly.
 
     With eigenvalues s^2 and eigenvectors u it is the sum of (1 - s^2 / least)^2 u u' over those below `least`: exactly
-    zero where none is, and one in the null space. By cyclic Jacobi rotations (Golub and Van Loan, section 8.5), where
-    any is below at all: six sweeps leave 3e-6 of an error in matrices of twelve rows, three times less in six.
+    zero where none is, and one in the null space. By Jacobi rotations, where any is below at all: six sweeps leave 3e-6
+    of an error in matrices of twelve rows, three times less in six.
 
     Returns:
-      That part, and, where it is not zero, the inverse (n, n) of the matrix in what is left of the identity.
+      That part, and, where it is not zero, the inverse (n, n) of the matrix in what is left of the identity; else zero.
     """
     size = square.shape[0]
-    pairs = jnp.asarray([(i, j) for i in range(size) for j in range(i + 1, size)], jnp.int32).reshape(-1, 2)
-    places = jnp.arange(size)
+    eye, zero = jnp.eye(size, dtype=square.dtype), jnp.zeros_like(square)
 
-    def rotate(carry: tuple[jax.Array, jax.Array], pair: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
-        matrix, vectors = carry
-        one, other = (materialize((places == k).astype(matrix.dtype)) for k in (pair[0], pair[1]))
-        across = one @ matrix @ other
-        difference = other @ matrix @ other - one @ matrix @ one
-        turns = across != 0
-        ratio = difference / jnp.where(turns, 2 * across, 1)
-        tangent = jnp.where(ratio < 0, -1, 1) / (jnp.abs(ratio) + jnp.sqrt(ratio * ratio + 1))
-        tangent = jnp.where(turns, tangent, 0)
-        cosine = lax.rsqrt(tangent * tangent + 1)
-        sine = tangent * cosine
+    def found() -> tuple[jax.Array, jax.Array]:
+        odd = size % 2
+        turned, vectors = _rotated(jnp.pad(square, (0, odd)), jnp.pad(eye, ((0, 0), (0, odd))), least, sweeps)
+        share = jnp.maximum(1 - jnp.diagonal(turned) / least, 0)
+        inverse = (1 + share) / jnp.maximum(jnp.diagonal(turned), least)
+        return (vectors * share**2) @ vectors.T, (vectors * inverse) @ vectors.T
 
-        def turned(x: jax.Array) -> jax.Array:
-            """Columns of x in the plane of both, turned."""
-            first, second = x @ one, x @ other
-            x = x + ((cosine - 1) * first - sine * second)[:, None] * one
-            return x + (sine * first + (cosine - 1) * second)[:, None] * other
-
-        matrix = materialize(turned(matrix))
-        return (materialize(turned(matrix.T)), materialize(turned(vectors))), None
-
-    def sweep(carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
-        return lax.scan(rotate, carry[0], pairs)[0], carry[1] - 1
-
-    eye = jnp.eye(size, dtype=square.dtype)
     # Where no eigenvalue is below, no entry of the diagonal is: there is nothing to find.
     _, pivot = solve_positive(square - least * eye, jnp.zeros(size, square.dtype))
-    left = jnp.where(pivot > 0, 0, sweeps)
-    (square, vectors), _ = lax.while_loop(lambda carry: carry[1] > 0, sweep, ((square, eye), left))
-    share = jnp.maximum(1 - jnp.diagonal(square) / least, 0)
-    inverse = (1 + share) / jnp.maximum(jnp.diagonal(square), least)
-    return (vectors * share**2) @ vectors.T, (vectors * inverse) @ vectors.T
+    return lax.cond(pivot > 0, lambda: (zero, zero), found)
+
+
+def _rotated(matrix: jax.Array, vectors: jax.Array, unit: jax.Array, sweeps: int) -> tuple[jax.Array, jax.Array]:
+    """Turn a symmetric matrix (n, n), n even, towards a diagonal one, and the columns of `vectors` (k, n) with it.
+
+    Rotations of n / 2 disjoint pairs at a time, the neighbours; then rows and columns move on, so that n - 1 times are
+    a sweep over all pairs (Golub and Van Loan, "Matrix Computations", section 8.5.5). Of six rows on 128 lanes that
+    takes a fifth of the time of rotations one by one.
+
+    Args:
+      unit (): the size of what counts: sweeps end where the rest is rounding of that.
+      sweeps: at most.
+    """
+    size, eps = matrix.shape[0], jnp.finfo(matrix.dtype).eps
+
+    def rotate(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        matrix, vectors = carry
+        flat = matrix.reshape(size * size)
+        entries, across = flat[:: size + 1], flat[1 :: 2 * (size + 1)]
+        turns = across != 0
+        ratio = (entries[1::2] - entries[::2]) / jnp.where(turns, 2 * across, 1)
+        tangent = jnp.where(ratio < 0, -1, 1) / (jnp.abs(ratio) + jnp.sqrt(ratio * ratio + 1))
+        tangent = jnp.where(turns, tangent, 0)
+        cosine = materialize(lax.rsqrt(tangent * tangent + 1))
+        sine = materialize(tangent * cosine)
+
+        def turned(x: jax.Array) -> jax.Array:
+            """Columns of x in the planes of the pairs, turned, and moved on."""
+            first, second = x[:, ::2], x[:, 1::2]
+            first, second = cosine * first - sine * second, sine * first + cosine * second
+            if size > 2:
+                first, second = (
+                    jnp.concatenate([first[:, :1], second[:, :1], first[:, 1:-1]], axis=1),
+                    jnp.concatenate([second[:, 1:], first[:, -1:]], axis=1),
+                )
+            return jnp.stack([first, second], axis=2).reshape(x.shape)
+
+        return turned(turned(matrix).T), turned(vectors)
+
+    def sweep(carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
+        (matrix, vectors), left = carry
+        matrix, vectors = lax.fori_loop(0, size - 1, rotate, (matrix, vectors))
+        rest = jnp.max(jnp.where(jnp.eye(size, dtype=bool), 0, jnp.abs(matrix)))
+        return (matrix, vectors), jnp.where(rest > eps * unit, left - 1, 0)
+
+    return lax.while_loop(lambda carry: carry[1] > 0, sweep, ((matrix, vectors), jnp.asarray(sweeps)))[0]

@@ -95,8 +95,15 @@ def beyond_reach(
             force[i - ends[0] : j - ends[0]].reshape(x.shape)
             for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)
         ]
-        curved = constraints[name].second_derivative(problem.robot, kin, jax.tree.unflatten(structure, parts))
-        # In the motions that the rows leave free; and those that they hardly hold.
-        free = jnp.eye(kin.nv, dtype=right.dtype) - own.T @ inverse @ own
-        bending = bending + BENDING * jnp.abs(jnp.sum(free * (curved @ free), axis=0))
+        forces = jax.tree.unflatten(structure, parts)
+
+        def bent(
+            name: str = name, forces: Any = forces, own: jax.Array = own, inverse: jax.Array = inverse
+        ) -> jax.Array:
+            curved = constraints[name].second_derivative(problem.robot, kin, forces)
+            # In the motions that the rows leave free; and those that they hardly hold.
+            free = jnp.eye(kin.nv, dtype=right.dtype) - own.T @ inverse @ own
+            return BENDING * jnp.abs(jnp.sum(free * (curved @ free), axis=0))
+
+        bending = bending + jax.lax.cond(jnp.any(weak != 0), bent, lambda: jnp.zeros(kin.nv, right.dtype))
     return jnp.concatenate(found), jax.lax.stop_gradient(bending)
