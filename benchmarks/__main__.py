@@ -26,6 +26,7 @@ BENCHMARKS = (
     "independent_chains",
     "gradients",
     "step",
+    "elastic",
     "humanoid",
     "actions",
     "environments",

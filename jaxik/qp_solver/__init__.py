@@ -4,8 +4,17 @@
 numerics and batching.
 """
 
-from jaxik.qp_solver.dispatch import minimise, minimise_in_box
+from jaxik.qp_solver.dispatch import minimise, minimise_in_box, minimise_in_elastic_box
 from jaxik.qp_solver.options import QPOptions
 from jaxik.qp_solver.program import ActiveSet, Certificate, Program, QPSolution
 
-__all__ = ["ActiveSet", "Certificate", "Program", "QPOptions", "QPSolution", "minimise", "minimise_in_box"]
+__all__ = [
+    "ActiveSet",
+    "Certificate",
+    "Program",
+    "QPOptions",
+    "QPSolution",
+    "minimise",
+    "minimise_in_box",
+    "minimise_in_elastic_box",
+]

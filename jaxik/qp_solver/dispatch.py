@@ -7,6 +7,7 @@ from jax import lax
 
 from jaxik.core.status import Status
 from jaxik.qp_solver.active_set import minimise as minimise_active_set
+from jaxik.qp_solver.elastic_box import elastic_projected_newton
 from jaxik.qp_solver.options import QPOptions, max_iterations, tolerance
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.projected_newton import projected_newton
@@ -37,3 +38,17 @@ def minimise_in_box(
     limit = max_iterations(options, program.c.shape[0])
     solution = projected_newton(scaled, warm_start, limit, tolerance(options, program.c.dtype))
     return dataclasses.replace(solution, x=unit * solution.x, bound_multipliers=solution.bound_multipliers / unit)
+
+
+def minimise_in_elastic_box(
+    program: Program, warm_start: ActiveSet | None = None, options: QPOptions | None = None
+) -> QPSolution:
+    """Minimise a program of bounds, which do not cross, and of rows that are elastic bounds, that has a minimum.
+
+    Rows are one or more blocks of 2 n: upper bounds, `x <= h`, then lower ones, `-x <= h`, each with its penalty.
+    """
+    options = QPOptions() if options is None else options
+    hessian = 0.5 * (program.H + program.H.T)
+    rows = 0 if program.h is None else program.h.shape[0]
+    limit = max_iterations(options, program.c.shape[0] + rows)
+    return elastic_projected_newton(program._replace(H=hessian), warm_start, limit, tolerance(options, program.c.dtype))

@@ -30,7 +30,7 @@ STAGNANT = 0.5
 ADDED_MORE, FLAT = 16.0, 0.01
 
 
-class _State(NamedTuple):
+class State(NamedTuple):
     """The iterate between two eliminations.
 
     Attributes:
@@ -62,19 +62,9 @@ def projected_newton(
         bound = jnp.where(warm_start.bounds > 0, program.upper, program.lower)
         fixed = equal | ((warm_start.bounds != 0) & jnp.isfinite(bound))
         x = jnp.where(fixed, bound, x)
-    x = jnp.clip(x, program.lower, program.upper)
-    none = jnp.zeros((), jnp.int32)
-    state = _State(
-        x=x,
-        gradient=program.H @ x + program.c,
-        fixed=fixed,
-        added=jnp.zeros((), dtype),
-        remaining=jnp.full((), jnp.inf, dtype),
-        iterations=none,
-        done=jnp.zeros((), bool),
-    )
+    state = initial_state(program, jnp.clip(x, program.lower, program.upper), fixed)
     unfinished = lambda s: ~s.done & (s.iterations < limit)  # noqa: E731
-    state = lax.while_loop(unfinished, lambda s: _projected_step(program, equal, s), state)
+    state = lax.while_loop(unfinished, lambda s: projected_step(program, equal, s)[0], state)
     side = jnp.where(state.fixed, jnp.where(state.gradient > 0, -1, 1), 0)
     side = jnp.where(equal | (state.x == jnp.where(side > 0, program.upper, program.lower)), side, -side)
     multipliers = jnp.where(equal, -state.gradient, side * jnp.maximum(-side * state.gradient, 0))
@@ -98,8 +88,25 @@ def projected_newton(
     )
 
 
-def _projected_step(program: Program, equal: jax.Array, state: _State) -> _State:
-    """Step to the minimum over the free variables, clipped one by one, or shortened to the first bound."""
+def initial_state(program: Program, x: jax.Array, fixed: jax.Array) -> State:
+    """The state at a point (n,) within the bounds, where those of a mask (n,) are fixed."""
+    return State(
+        x=x,
+        gradient=program.H @ x + program.c,
+        fixed=fixed,
+        added=jnp.zeros((), x.dtype),
+        remaining=jnp.full((), jnp.inf, x.dtype),
+        iterations=jnp.zeros((), jnp.int32),
+        done=jnp.zeros((), bool),
+    )
+
+
+def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[State, jax.Array]:
+    """Step to the minimum over the free variables, clipped one by one, or shortened to the first bound.
+
+    Returns:
+      The state, and whether the step was clipped, not shortened.
+    """
     x, free, lower, upper = state.x, ~state.fixed, program.lower, program.upper
     eye = jnp.eye(x.shape[0], dtype=x.dtype)
     largest, eps = jnp.max(jnp.abs(program.H)), jnp.finfo(x.dtype).eps
@@ -136,7 +143,7 @@ def _projected_step(program: Program, equal: jax.Array, state: _State) -> _State
     remaining = jnp.max(jnp.where(free, jnp.abs(gradient), 0))
     converged = jnp.all(~free | (jnp.abs(gradient) <= noise)) | (remaining > STAGNANT * state.remaining)
     full_step = sufficient & (added == 0) & jnp.all(target == clipped) & converged
-    return _State(
+    after = State(
         x=x,
         gradient=gradient,
         fixed=equal | jnp.where(sufficient, active, state.fixed | blocked),
@@ -148,3 +155,4 @@ def _projected_step(program: Program, equal: jax.Array, state: _State) -> _State
         | jnp.isinf(added)
         | ~jnp.isfinite(jnp.sum(gradient)),
     )
+    return after, sufficient

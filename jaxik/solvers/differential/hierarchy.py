@@ -7,7 +7,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.core.status import Status
-from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise, minimise_in_box
+from jaxik.qp_solver import (
+    ActiveSet,
+    Program,
+    QPOptions,
+    QPSolution,
+    minimise,
+    minimise_in_box,
+    minimise_in_elastic_box,
+)
 from jaxik.qp_solver.derivatives import Optimum, optimum_of
 from jaxik.solvers.differential.linearization import Linearization, WeightedRows
 
@@ -36,8 +44,13 @@ def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptio
     """
     program = program_of(model)
     # A sum of squares has a minimum whatever its curvature, so in a box the status need not be checked.
-    boxed = program.G is None and program.A is None
-    first = (minimise_in_box if boxed else minimise)(program, warm_start, options)
+    if program.A is not None:
+        solver = minimise
+    elif program.G is None:
+        solver = minimise_in_box
+    else:
+        solver = minimise_in_elastic_box if model.rows_are_elastic_bounds else minimise
+    first = solver(program, warm_start, options)
     x, status, each = first.x, first.status, [optimum_of(first)]
     last = ActiveSet(first.active.bounds, first.active.rows)
     program = _with_yielded(program, each[0].yielding, x)

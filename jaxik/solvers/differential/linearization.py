@@ -99,6 +99,12 @@ class Linearization:
         """Of the highest priority (*batch, nv)."""
         return self.objectives[0].c
 
+    @property
+    def rows_are_elastic_bounds(self) -> bool:
+        """Whether all rows of limits are bounds that may yield."""
+        count = sum(2 * self.lower.shape[-1] for _, boxed, rows in self.elastic_rows if boxed and not rows)
+        return self.h is not None and self.h.shape[-1] == count
+
     def inequalities(self) -> tuple[jax.Array, jax.Array]:
         """All limits as rows G (*batch, 2 nv + k, nv) and h: upper bounds, lower bounds, rows; h is inf for none."""
         eye = jnp.broadcast_to(jnp.eye(self.lower.shape[-1], dtype=self.c.dtype), self.H.shape)

@@ -1,0 +1,106 @@
+"""Bounds that yield at a price: against slack variables in DAQP, where kinks coincide too; warm starts."""
+
+import functools
+from typing import Any
+
+import daqp
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxik import Status
+from jaxik.qp_solver import ActiveSet, Program, QPSolution, minimise_in_elastic_box
+
+COUNT, N = 300, 7
+
+
+@functools.cache
+def programs() -> Program:
+    """As steps make them; two blocks of elastic bounds in hard ones: some cross, coincide, are none or out of reach."""
+    rng = np.random.default_rng(0)
+    rows, right = rng.normal(size=(COUNT, 6, N)), rng.normal(size=(COUNT, 6))
+    hessian = np.einsum("bki,bkj->bij", rows, rows) + 1e-2 * np.eye(N)
+    box = rng.uniform(0.05, 0.5, (2, COUNT, N))
+    places = rng.uniform(-0.02, 0.3, (COUNT, 2, 2, N))
+    places[:, 1] = np.where(rng.random((COUNT, 2, N)) < 0.2, places[:, 0], places[:, 1])
+    places[:, 0, 0] = np.where(rng.random((COUNT, N)) < 0.2, box[1], places[:, 0, 0])
+    places = np.where(rng.random(places.shape) < 0.1, 0.0, places)
+    places = np.where(rng.random(places.shape) < 0.1, np.inf, places)
+    matrix = np.tile(np.concatenate([np.eye(N), -np.eye(N)] * 2), (COUNT, 1, 1))
+    h = places.reshape(COUNT, 4 * N)
+    penalties = 10.0 ** rng.uniform(-2, 1, (COUNT, 4 * N))
+    penalties[:, N : 2 * N] = penalties[:, :N]
+    return Program(
+        H=hessian,
+        c=-np.einsum("bki,bk->bi", rows, right),
+        lower=-box[0],
+        upper=box[1],
+        G=np.where(np.isinf(h)[..., None], 0, matrix),
+        h=h,
+        row_penalties=penalties,
+    )
+
+
+def solved(dtype: Any, warm_start: ActiveSet | None = None) -> QPSolution:
+    given = jax.tree.map(lambda x: jnp.asarray(x, dtype), programs())
+    run = jax.jit(jax.vmap(minimise_in_elastic_box, in_axes=(0, None if warm_start is None else 0)))
+    return jax.tree.map(np.asarray, run(given, warm_start))
+
+
+@functools.cache
+def exact() -> np.ndarray:
+    """The minima that DAQP finds with a slack variable for each row."""
+    program, found = programs(), []
+    rows = 4 * N
+    for i in range(COUNT):
+        h = np.where(np.isinf(program.h[i]), 1e6, program.h[i])
+        bent = np.zeros((N + rows, N + rows))
+        bent[:N, :N] = program.H[i]
+        x, _, flag, _ = daqp.solve(
+            bent,
+            np.concatenate([program.c[i], program.row_penalties[i]]),
+            np.concatenate([program.G[i], -np.eye(rows)], axis=1),
+            np.concatenate([program.upper[i], np.full(rows, 1e6), h]),
+            np.concatenate([program.lower[i], np.zeros(rows), np.full(rows, -1e30)]),
+            np.zeros(N + 2 * rows, np.int32),
+        )
+        assert flag == 1, (i, flag)
+        found.append(x[:N])
+    return np.stack(found)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float64, 1e-7), (jnp.float32, 2e-4)])
+def test_minima_are_those_of_slack_variables(dtype: Any, tolerance: float) -> None:
+    program, found = programs(), solved(dtype)
+    np.testing.assert_array_equal(found.status, Status.CONVERGED)
+    np.testing.assert_allclose(found.x, exact(), atol=tolerance)
+    over = np.einsum("bmn,bn->bm", program.G, found.x) - program.h
+    yields = found.active.yielding != 0
+    assert 0.05 < np.mean(yields) < 0.5 and np.mean(found.active.rows) > 0.05
+    assert np.all(over[yields] > 0) and np.all(over[~yields] <= 1e-6)
+    np.testing.assert_allclose(over[found.active.rows], 0, atol=1e-6)
+    multipliers = found.row_multipliers
+    np.testing.assert_allclose(multipliers[yields], program.row_penalties[yields], rtol=1e-6)
+    assert np.all((multipliers >= 0) & (multipliers <= program.row_penalties * (1 + 1e-6)))
+    forces = np.einsum("bmn,bm->bn", program.G, multipliers) + found.bound_multipliers
+    slopes = np.einsum("bij,bj->bi", program.H, found.x) + program.c
+    np.testing.assert_allclose(slopes, -forces, atol=tolerance)
+    assert np.mean(found.iterations) < 8 and np.max(found.iterations) < 25
+
+
+def test_a_warm_start_changes_nothing_but_time() -> None:
+    cold = solved(jnp.float64)
+    warm = solved(jnp.float64, cold.active)
+    np.testing.assert_allclose(warm.x, cold.x, atol=1e-9)
+    assert np.mean(warm.iterations) < 0.9 * np.mean(cold.iterations)
+    rng = np.random.default_rng(1)
+    wrong = jax.tree.map(lambda x: rng.permutation(np.asarray(x)), cold.active)
+    np.testing.assert_allclose(solved(jnp.float64, wrong).x, cold.x, atol=1e-8)
+
+
+@pytest.mark.parametrize("field", ["c", "h", "row_penalties"])
+def test_what_is_no_number_is_a_status(field: str) -> None:
+    program = jax.tree.map(lambda x: jnp.asarray(x[0]), programs())
+    found = jax.jit(minimise_in_elastic_box)(program._replace(**{field: jnp.nan * getattr(program, field)}))
+    assert found.status == Status.NONFINITE and jnp.isfinite(found.x).all() and found.iterations < 50
