@@ -25,6 +25,7 @@ BENCHMARKS = (
     "rules",
     "independent_chains",
     "gradients",
+    "float32",
     "step",
     "elastic",
     "humanoid",
@@ -96,6 +97,7 @@ def main() -> int:
         },
         "collision_free": {"targets": arguments.targets, "arms": arguments.robots},
         "collision_soak": {"robots": arguments.robots},
+        "float32": {"robots": arguments.robots},
     }
     results = {}
     for name in BENCHMARKS:

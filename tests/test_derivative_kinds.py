@@ -11,6 +11,7 @@ from derivatives import PLANAR, places, planar
 from tables import exhaustive, mostly_exhaustive
 
 import jaxik
+from benchmarks import float32
 from jaxik import (
     AccelerationLimit,
     ConfigurationLimit,
@@ -71,6 +72,35 @@ def test_at_a_kink_the_derivative_is_that_of_the_joints_that_may_leave_their_bou
     solution, moved = jax.jvp(solved, (rest,), (jnp.asarray([-1.0, 2.0]),))
     assert solution.derivative_status == DerivativeStatus.WEAKLY_ACTIVE
     np.testing.assert_allclose(moved.q, [-1, 2], atol=1e-9)
+
+
+def test_float32_tells_a_bound_that_is_pressed_from_rounding() -> None:
+    """Postures beyond a limit press by how far they are beyond it; those inside are where they are asked."""
+    beyond = np.asarray([1e-3, 1e-4, 2e-5, 0, -2e-5, -1e-4, -1e-3])
+    rest = np.stack([PLANAR.limit_upper[0] + beyond, np.full(beyond.shape, 0.5)], axis=-1).astype(np.float32)
+
+    def solved(rest: jax.Array) -> jaxik.Solution:
+        return jaxik.solve(Problem(PLANAR, {"rest": PostureTask(rest)}), jnp.zeros(2, jnp.float32))
+
+    solution, moved = jax.jvp(solved, (jnp.asarray(rest),), (jnp.ones(rest.shape, jnp.float32),))
+    assert moved.q.dtype == np.float32
+    expected = np.where(beyond == 0, DerivativeStatus.WEAKLY_ACTIVE, DerivativeStatus.EXACT)
+    np.testing.assert_array_equal(solution.derivative_status, expected)
+    np.testing.assert_allclose(moved.q[:, 0], beyond <= 0, atol=1e-6)
+
+
+@exhaustive
+@pytest.mark.parametrize("verb", ["step", "solve"])
+@pytest.mark.parametrize("name", float32.FRAMES)
+def test_derivatives_in_float32_say_what_those_in_float64_say(name: str, verb: str) -> None:
+    """Of random elements of six robots; `benchmarks/README.md` has the numbers."""
+    cases = float32.STEPS if verb == "step" else float32.SOLVES
+    robot, positions = jaxik.load_robot(name), name in float32.POSITIONS
+    sides = float32.both(robot, float32.FRAMES[name], verb, cases, 1024, positions)
+    for i, case in enumerate(cases):
+        narrow, wide = (float32.Side(*(x[i] for x in side)) for side in sides)
+        found = float32.compared(narrow, wide, same_point=verb == "solve")
+        assert float32.good(case, found), (case, found)
 
 
 @pytest.mark.parametrize("planes", mostly_exhaustive([False, True], [True]))

@@ -34,7 +34,9 @@ from jaxik.solvers.nonlinear.formulation import (
 from jaxik.solvers.nonlinear.lagrangian import (
     FIRM,
     FLAT,
+    STRONG,
     VISIBLE,
+    WEAK,
     Levels,
     LevelsAt,
     NullSpace,
@@ -105,8 +107,8 @@ def _bounds(point: LevelsAt) -> tuple[_Bounds, Levels, jax.Array]:
     lower, upper = (limits.lower >= 0) & moves, (limits.upper <= 0) & moves
     above, nullspace = levels_above(point, moves & ~lower & ~upper)
     _, gradient = balance(point.gradient(-1), above.hessians, nullspace.inverses)
-    visible = at(VISIBLE, dtype)
-    near = ((limits.lower >= -visible) | (limits.upper <= visible)) & moves
+    rounding = at(STRONG, dtype)
+    near = ((limits.lower >= -rounding) | (limits.upper <= rounding)) & moves
     active, firm = (
         (lower & upper)
         | active_bounds(point, gradient, square, threshold)
@@ -114,7 +116,7 @@ def _bounds(point: LevelsAt) -> tuple[_Bounds, Levels, jax.Array]:
             (active_bounds(point, g, h, threshold) for g, h in zip(above.gradients, above.hessians, strict=True)),
             lower & upper,
         )
-        for threshold in (VISIBLE, FIRM)
+        for threshold in (WEAK, STRONG)
     )
     return _Bounds(moves, lower, upper, near, active, firm), above, square
 

@@ -24,9 +24,12 @@ from jaxik.solvers.nonlinear.hard_constraint import yielding
 from jaxik.solvers.nonlinear.nullspace_point import is_stationary, unit_of
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held
 
-# In float32 and float64: a bound is active if its joint, released, would move on by more than VISIBLE [rad or m], and
-# weakly active up to FIRM.
+# In float32 and float64: distances and steps [rad or m] up to which a constraint is met, and from which on a level is
+# clearly missed.
 VISIBLE, FIRM = (1e-4, 1e-9), (1e-3, 1e-7)
+# A bound is active if its joint, released, would move on by more than WEAK [rad or m], and weakly active up to STRONG.
+# In float32 this distance is off by 4e-7 in 99 % of 4,096 solutions of a Panda, and by 2e-6 at most.
+WEAK, STRONG = (4e-6, 1e-9), (1e-5, 1e-7)
 # Curvature, relative to a level's largest, that counts as zero, so that the solution is not unique.
 FLAT = (1e-5, 1e-10)
 

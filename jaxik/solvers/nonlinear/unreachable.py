@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.solvers.nonlinear.lagrangian import (
-    VISIBLE,
+    WEAK,
     Levels,
     LevelsAt,
     active_bounds,
@@ -126,7 +126,7 @@ def _cotangents(chosen: jax.Array, cotangents: Sequence[jax.Array], point: Level
 def has_neglected_terms(point: LevelsAt, above: Levels, terms: UnreachableTerms) -> jax.Array:
     """Whether derivatives neglect a term (): of a second unreachable level, or of a ball at its limit."""
     prepared = point.prepared
-    at_limit = active_bounds(point, _of_chosen(terms.chosen, above.gradients), terms.hessian, VISIBLE)
+    at_limit = active_bounds(point, _of_chosen(terms.chosen, above.gradients), terms.hessian, WEAK)
     balls = [prepared.moving.own.index(prepared.robot.topology.joints[j].v_index) for j in prepared.moving.balls]
     limited = jnp.any(jnp.asarray([at_limit[i] for i in balls], bool))
     count = jnp.sum(jnp.stack(above.unreachable))
