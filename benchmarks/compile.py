@@ -41,23 +41,29 @@ def programs() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
         "panda step": (lambda target, q: jaxik.step(problem(target), q, 0.01), (target, q)),
         "panda scan of step": (steps, (target, q)),
         "panda track": (track, (target, q)),
-        "panda step apart": _step_apart(),
+        **_apart(),
         "humanoid search": _humanoid(),
         "stewart solve of one pose": _stewart(),
     }
 
 
-def _step_apart() -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    """Of a step that keeps the arm's shapes apart from each other and from a box: the rows of pairs of each kind."""
+def _apart() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]:
+    """Programs that keep the arm's shapes apart from each other and from a box: the rows of pairs of each kind."""
     robot = jaxik.load_robot("panda", geometry="model")
     tip, q, away = robot.frame("tcp"), robot.sample(jax.random.key(0), (256,)), jnp.array([0.6, 0.0, 0.3])
 
-    def step(q: jax.Array, target: Any, away: jax.Array) -> jax.Array:
+    def problem(target: Any, away: jax.Array) -> jaxik.Problem:
         limit = jaxik.CollisionLimit(jaxik.World(boxes=jaxik.Boxes(away[None], jnp.full((1, 3), 0.1))))
-        problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}, limits=(limit,))
-        return jaxik.step(problem, q, 0.01).q
+        return jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}, limits=(limit,))
 
-    return step, (q, robot.frame_pose(q, tip), away)
+    def step(q: jax.Array, target: Any, away: jax.Array) -> jax.Array:
+        return jaxik.step(problem(target, away), q, 0.01).q
+
+    def search(target: Any, away: jax.Array) -> jaxik.Solution:
+        return jaxik.search(problem(target, away), jax.random.key(0))
+
+    target = robot.frame_pose(q, tip)
+    return {"panda step apart": (step, (q, target, away)), "panda search apart": (search, (target, away))}
 
 
 def _humanoid() -> tuple[Callable[..., Any], tuple[Any, ...]]:
