@@ -172,6 +172,28 @@ def test_derivatives_of_steps_with_elastic_speeds_are_central_differences() -> N
         np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
 
 
+def test_new_penalties_of_a_limit_recompile_nothing() -> None:
+    """Where it yields, and where a joint that is held leaves more to the others."""
+    calls = []
+
+    @jax.jit
+    def taken(penalty: Any, mask: Any) -> Any:
+        calls.append(None)
+        limits = ConfigurationLimit(), Elastic(VelocityLimit(1.0), penalty=penalty)
+        tip = tip_at(start() + np.array([0.05, 0, 0]))
+        result = jaxik.step(Problem(arm(), {"tip": tip}, limits, dof_mask=mask), BENT, 0.01)
+        return result.status, result.yielded["velocity_limit"], result.velocity
+
+    every, few = jnp.ones(3, bool), jnp.asarray([True, False, True])
+    (weak, over, _), (strong, none, _), (held, rest, velocity) = (
+        taken(jnp.asarray(penalty), mask) for penalty, mask in ((1e-3, every), (10.0, every), (1e-3, few))
+    )
+    assert [int(x) for x in (weak, strong, held)] == [Status.CONVERGED] * 3
+    assert np.any(np.asarray(over) != 0) and np.any(np.asarray(rest) != 0) and velocity[1] == 0
+    np.testing.assert_array_equal(none, 0)
+    assert len(calls) == 1
+
+
 def test_new_penalties_recompile_nothing_and_what_is_no_number_under_jit_is_a_status() -> None:
     """A penalty, and a target."""
     calls = []

@@ -99,6 +99,26 @@ def test_a_warm_start_changes_nothing_but_time() -> None:
     np.testing.assert_allclose(solved(jnp.float64, wrong).x, cold.x, atol=1e-8)
 
 
+def test_bounds_that_hard_ones_make_yield_at_a_large_penalty_converge_in_float32() -> None:
+    """A hard lower bound beyond an elastic upper one; forces of the size of the penalty cancel."""
+    penalties, demands = (np.ravel(x) for x in np.meshgrid(10.0 ** np.arange(1, 5), 10.0 ** np.arange(-4.0, 0)))
+    one = jnp.ones((penalties.size, 1), jnp.float32)
+    program = Program(
+        H=one[:, None],
+        c=one * -demands[:, None],
+        lower=0.002 * one,
+        upper=jnp.inf * one,
+        G=jnp.asarray([[1.0], [-1.0]], jnp.float32) * one[:, None],
+        h=jnp.asarray([0.001, jnp.inf], jnp.float32) * one,
+        row_penalties=one * jnp.asarray(penalties, jnp.float32)[:, None] * jnp.ones(2),
+    )
+    program = jax.tree.map(lambda x: x.astype(jnp.float32), program)
+    found = jax.jit(jax.vmap(minimise_in_elastic_box))(program)
+    np.testing.assert_array_equal(found.status, Status.CONVERGED)
+    np.testing.assert_array_equal(found.x, program.lower)
+    np.testing.assert_array_equal(found.active.yielding, np.broadcast_to([1, 0], found.active.yielding.shape))
+
+
 @pytest.mark.parametrize("field", ["c", "h", "row_penalties"])
 def test_what_is_no_number_is_a_status(field: str) -> None:
     program = jax.tree.map(lambda x: jnp.asarray(x[0]), programs())

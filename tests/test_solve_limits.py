@@ -142,3 +142,5 @@ def test_without_limits_nothing_holds_a_joint() -> None:
     free = solve(Problem(arm, {"tip": task}, limits=()), np.array([1.0, 0.8]))
     assert free.status == Status.CONVERGED
     np.testing.assert_allclose(free.q, q, atol=1e-8)
+    held = solve(Problem(arm, {"tip": task}), np.array([1.0, 0.8]))
+    assert held.status == Status.STALLED and held.q[0] == arm.limit_upper[0]

@@ -251,8 +251,8 @@ def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tup
     """The part (n, n) of the identity that a positive semidefinite matrix (n, n) has too little of, smoothly.
 
     With eigenvalues s^2 and eigenvectors u it is the sum of (1 - s^2 / least)^2 u u' over those below `least`: exactly
-    zero where none is, and one in the null space. By Jacobi rotations, where any is below at all: six sweeps leave 3e-6
-    of an error in matrices of twelve rows, three times less in six.
+    zero where none is, and one in the null space. By Jacobi rotations, where any is below at all: in float32 six sweeps
+    leave 1.3e-5 of an error in matrices of twelve rows.
 
     Returns:
       That part, and, where it is not zero, the inverse (n, n) of the matrix in what is left of the identity; else zero.

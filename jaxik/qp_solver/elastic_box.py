@@ -56,12 +56,13 @@ def elastic_projected_newton(
     x, held = jnp.zeros_like(program.c), jnp.zeros(program.c.shape, bool)
     if warm_start is not None:
         x, held = _started(box, kinks, warm_start)
+    held = held | (box.lower == box.upper)
     state = initial_state(box, jnp.clip(x, box.lower, box.upper), held)
     piece = _piece_at(box, kinks, state.x, state.gradient < 0)
     state = state._replace(gradient=state.gradient + piece.slope)
     unfinished = lambda carry: ~carry[0].done & (carry[0].iterations < limit)  # noqa: E731
     state, piece = lax.while_loop(unfinished, lambda carry: _step(box, kinks, *carry), (state, piece))
-    return _solution(program, box, kinks, state, state.gradient - piece.slope, tolerance)
+    return _solution(program, box, kinks, state, tolerance)
 
 
 def _kinks(program: Program, unit: jax.Array) -> _Kinks:
@@ -128,17 +129,17 @@ def _sum(penalties: jax.Array, mask: jax.Array) -> jax.Array:
 
 
 def _solution(
-    program: Program, box: Program, kinks: _Kinks, state: State, gradient: jax.Array, tolerance: jax.Array | float
+    program: Program, box: Program, kinks: _Kinks, state: State, tolerance: jax.Array | float
 ) -> QPSolution:
-    """The solution, in the units of the program, of the last state, with the gradient (n,) without elastic bounds."""
+    """The solution, in the units of the program, of the last state."""
     unit, dtype = units(program.H), program.c.dtype
     over, under = state.x > kinks.upper, state.x < kinks.lower
-    rest = -gradient - _sum(kinks.upper_penalty, over) + _sum(kinks.lower_penalty, under)
+    rest = -(box.H @ state.x + box.c) - _sum(kinks.upper_penalty, over) + _sum(kinks.lower_penalty, under)
     equal = box.lower == box.upper
     side = jnp.where((state.x == box.upper) & (rest >= 0), 1, jnp.where((state.x == box.lower) & (rest <= 0), -1, 0))
     side = jnp.where(equal, jnp.where(rest < 0, -1, 1), jnp.where(state.fixed, side, 0))
     bounds = jnp.where(side != 0, rest, 0)
-    rest = jnp.where(state.fixed & (side == 0), rest, 0)
+    rest = jnp.where(side == 0, rest, 0)
     rows = []
     for upper, lower, upper_penalty, lower_penalty in zip(*kinks, strict=True):
         # Of bounds at one place the first holds most.
@@ -154,7 +155,9 @@ def _solution(
     nothing = jnp.zeros(0, dtype)
     # Complementarity of rows holds exactly: what is left is stationarity.
     pushes = jnp.sum(rows.reshape(-1, 2, unit.shape[0]) * jnp.asarray([[1], [-1]], dtype), axis=(0, 1))
-    residual = kkt_residual(program._replace(G=None, h=None), x, bounds + pushes, nothing, nothing)
+    # As rows of the identity, so that the size of the penalties counts where stationarity is relative to its terms.
+    plain = program._replace(G=None, h=None, A=jnp.eye(x.shape[0], dtype=dtype))
+    residual = kkt_residual(plain, x, bounds, nothing, pushes)
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
     status = jnp.where(all_finite(program), status, Status.NONFINITE)
     return QPSolution(

@@ -103,7 +103,7 @@ class Linearization:
     def rows_are_elastic_bounds(self) -> bool:
         """Whether all rows of limits are bounds that may yield."""
         count = sum(2 * self.lower.shape[-1] for _, boxed, rows in self.elastic_rows if boxed and not rows)
-        return self.h is not None and self.h.shape[-1] == count
+        return self.h is not None and self.h.shape[-1] == count > 0
 
     def inequalities(self) -> tuple[jax.Array, jax.Array]:
         """All limits as rows G (*batch, 2 nv + k, nv) and h: upper bounds, lower bounds, rows; h is inf for none."""

@@ -34,6 +34,7 @@ from jaxik.solvers.nonlinear.formulation import (
 from jaxik.solvers.nonlinear.lagrangian import (
     FIRM,
     FLAT,
+    NEAR,
     STRONG,
     VISIBLE,
     WEAK,
@@ -107,8 +108,8 @@ def _bounds(point: LevelsAt) -> tuple[_Bounds, Levels, jax.Array]:
     lower, upper = (limits.lower >= 0) & moves, (limits.upper <= 0) & moves
     above, nullspace = levels_above(point, moves & ~lower & ~upper)
     _, gradient = balance(point.gradient(-1), above.hessians, nullspace.inverses)
-    rounding = at(STRONG, dtype)
-    near = ((limits.lower >= -rounding) | (limits.upper <= rounding)) & moves
+    distance = at(NEAR, dtype)
+    near = ((limits.lower >= -distance) | (limits.upper <= distance)) & moves
     active, firm = (
         (lower & upper)
         | active_bounds(point, gradient, square, threshold)

@@ -30,6 +30,8 @@ VISIBLE, FIRM = (1e-4, 1e-9), (1e-3, 1e-7)
 # A bound is active if its joint, released, would move on by more than WEAK [rad or m], and weakly active up to STRONG.
 # In float32 this distance is off by 4e-7 in 99 % of 4,096 solutions of a Panda, and by 2e-6 at most.
 WEAK, STRONG = (4e-6, 1e-9), (1e-5, 1e-7)
+# A bound is one that a solution is at up to this distance [rad or m].
+NEAR = (1e-5, 1e-9)
 # Curvature, relative to a level's largest, that counts as zero, so that the solution is not unique.
 FLAT = (1e-5, 1e-10)
 
