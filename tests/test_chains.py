@@ -56,6 +56,7 @@ def solved() -> jaxik.Solution:
     return jaxik.solve(jaxik.Problem(dataclasses.replace(robot, site_position=sites), tasks))
 
 
+@exhaustive
 def test_a_bad_chain_is_named_and_spoils_no_other() -> None:
     found = solved()
     converged, stalled, infeasible = jaxik.Status.CONVERGED, jaxik.Status.STALLED, jaxik.Status.INFEASIBLE

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from cli_runs import ARM, TIP, arm_folder, solve_command, tip  # noqa: F401 (fixtures)
+from tables import exhaustive
 
 import jaxik
 from jaxik.cli import batches
@@ -236,6 +237,7 @@ def assert_same(found: Any, expected: Any) -> None:
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=1e-7), found, expected)
 
 
+@exhaustive
 def test_half_spaces_and_constraints_hold_and_are_reported(jaxik_run: Any) -> None:
     tasks = {"tip": TIP | {"target": {"position": [0.5, 0.3, 0.7]}}}
     held = {"level": SUM | {"joints": ["shoulder", "wrist"], "target": 0.5}}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik.cli.generating import read_part
@@ -37,6 +37,7 @@ FIRST = [("2", 2), ("1", 0)]
 
 
 @pytest.mark.parametrize("tasks", mostly_exhaustive([FIRST, [*FIRST, ("2", 0)]], [FIRST]), ids=len)
+@exhaustive
 def test_a_slurm_array_makes_the_dataset_in_parts_and_goes_on_when_it_is_submitted_again(
     tasks: list[tuple[str, int]], tmp_path: Path
 ) -> None:

@@ -290,6 +290,7 @@ OFFSETS = (0.5, 0.3)
 SEEN = np.array([0.6, 0.0, -0.5])
 
 
+@exhaustive
 def test_several_half_spaces_and_a_constraint_hold_together(in_a_corner: jaxik.Solution) -> None:
     robot, tip = panda(), panda().frame("tcp")
     reached = np.asarray(robot.frame_pose(in_a_corner.q, tip).translation())

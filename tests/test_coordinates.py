@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import FrameTask, JaxikError, Problem, solve
@@ -215,6 +215,7 @@ def led(constant: float) -> jaxik.Robot:
 
 
 @pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
+@exhaustive
 def test_where_home_breaks_a_coupling_leaders_go_to_the_nearest_place_that_does_not(dtype: Any) -> None:
     robot = led(0.1)
     q = np.array([[0.8, 0.5], [0.4, 0.3]])

@@ -9,7 +9,7 @@ import jaxlie
 import numpy as np
 import pytest
 from elastic_arm import BENT, arm, reaching, start, tip_at
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, Elastic, FrameTask, PostureTask, Problem, Status, VelocityLimit
@@ -59,6 +59,7 @@ def test_a_target_out_of_reach_and_back_makes_the_arm_yield_and_recover_without_
         assert out[1] < 0.2 * out[0] and both[1] < 0.1, (out, both)
 
 
+@exhaustive
 def test_a_loop_of_single_steps_is_the_track_and_files_keep_what_yields(tmp_path: Any) -> None:
     problem, steps = reaching(np.zeros((2, 3)), penalty=10.0), 3
     ways = np.array([[0.001, 0, 0], [0.2, 0, 0]]) * np.arange(1, steps + 1)[:, None, None]

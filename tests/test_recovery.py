@@ -109,6 +109,7 @@ def test_the_derivative_of_a_shared_way_back_is_approximate() -> None:
 @pytest.mark.parametrize(
     ("source", "tool"), [(ARM, "tip"), pytest.param("panda", "tcp", marks=exhaustive)], ids=["short arm", "panda"]
 )
+@exhaustive
 def test_float32_sees_what_cannot_all_be_met_where_float64_does(source: str, tool: str) -> None:
     robot, count = jaxik.load_robot(source), 300
     tip, rng = robot.frame(tool), np.random.default_rng(0)

@@ -65,6 +65,7 @@ def answers() -> tuple[Any, jaxik.StepResult]:
     return jax.device_get(stepped(asked()))
 
 
+@exhaustive
 def test_constraints_hold_exactly_although_some_are_given_twice() -> None:
     model, result = answers()
     np.testing.assert_array_equal(result.status[:COUNT], Status.CONVERGED)

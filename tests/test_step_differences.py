@@ -10,6 +10,7 @@ import mujoco
 import numpy as np
 import pytest
 from limit_rows import UNOPTIMISED
+from tables import exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, PostureTask, Problem, Status, VelocityLimit, linearize, step
@@ -74,6 +75,7 @@ def answer() -> Answer:
     return Answer(robot, q, target, posture, jax.tree.map(lambda x: x[0], linear), result, jacobians)
 
 
+@exhaustive
 def test_near_the_targets_rotation_the_derivative_of_the_logarithm_still_counts() -> None:
     at = answer()
     rows = at.linear.jacobians["frame"]

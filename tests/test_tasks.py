@@ -139,6 +139,7 @@ def derivatives_of(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(ROBOTS, ["tree, few kinds"]))
+@exhaustive
 def test_jacobians_are_derivatives_along_integrate(name: str) -> None:
     robot, frame = robot_of(name)
     q = robot.sample(jax.random.key(2), (COUNT,))

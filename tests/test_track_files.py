@@ -31,6 +31,7 @@ def moved() -> Track:
 
 
 @pytest.mark.parametrize("dt", mostly_exhaustive([0.003, 0.02, 0.05], [0.05]))
+@exhaustive
 def test_another_rate_keeps_the_motion_and_its_limits(dt: float) -> None:
     found, robot = moved().resample(dt), jaxik.load_robot(own_tasks.MIXED)
     assert found.q.shape[0] == int(STEPS * DT / dt + 1e-9)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import exhaustive
 
 import jaxik
 from jaxik import DerivativeStatus, FrameTask, JaxikError, Problem, TrackOptions
@@ -80,6 +81,7 @@ def test_what_is_shortened_is_approximate_from_there_on_and_the_rest_is_exact() 
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 
 
+@exhaustive
 def test_a_loop_of_single_steps_is_limited_as_the_track_is() -> None:
     """Of arms that are shortened and of arms that are not."""
     targets, q0 = lines()

@@ -363,6 +363,7 @@ TIP = "tip: {frame: tcp, target: {sample: 1}, orientation_cost: null}"
 ROWS = f"robot: pendulum\ndtype: float64\ntasks: {{{TIP}}}\nsearch: true\ndataset: {{count: 400, shard: 200}}\n"
 
 
+@exhaustive
 def test_a_motion_is_played_and_rows_of_a_dataset_are_ghosts(tmp_path: Path) -> None:
     seen = _seen(str(CONFIGS / "pendulum_stuck.yaml"))
     assert seen.motion is not None and seen.motion.q.shape == (300, 1)
