@@ -30,7 +30,9 @@ BLIND_STEPS = 16
 BLIND_TURN = 4
 # Of so many starts a blind solution that overlaps is left at once: to move one out takes up to 30 steps with distances,
 # another start one. A UR5e, without a null space left, never needs it: with 16 it takes 0.43 of the time, with 8 0.6.
-# A Panda takes 0.5 to 0.6. Of candidates that share the starts, half of each one's starts are left so at most.
+# A Panda takes 0.5 to 0.6. Where there are fewer starts, as of candidates that share them, Newton's steps move the best of
+# them out: with 4 solutions asked of 200 goals in the cage 799 of 800 were found, with half of their starts left at once
+# 798, for 1.2 times the time.
 CHECKED = 16
 # Every so many attempts look at distances from their start on: there may be no blind solution near a free one.
 STEERED = 32
@@ -149,10 +151,8 @@ def _with_distances(context: Context, attempt: _Apart, blind: State) -> State:
     starts = attempt.blind & ~attempt.only_blind
     state = restarted(blind, starts, context.options.initial_damping)
     # No steps are left to an attempt without a blind solution: few of them get anywhere.
-    spread = context.starts.spread
-    checked = jnp.minimum(CHECKED, spread.count // (2 * spread.stride))
-    looks_once = ~blind.met | (blind.spent < checked)
-    left = jnp.where(starts & looks_once, spread.steps, 0)
+    looks_once = ~blind.met | (blind.spent < CHECKED)
+    left = jnp.where(starts & looks_once, context.starts.spread.steps, 0)
     polished = starts & blind.met & ~blind.crawling
     return state._replace(size=jnp.where(polished, blind.size, state.size), before=state.before - left)
 
