@@ -128,9 +128,7 @@ def _sum(penalties: jax.Array, mask: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(mask, penalties, 0), axis=0)
 
 
-def _solution(
-    program: Program, box: Program, kinks: _Kinks, state: State, tolerance: jax.Array | float
-) -> QPSolution:
+def _solution(program: Program, box: Program, kinks: _Kinks, state: State, tolerance: jax.Array | float) -> QPSolution:
     """The solution, in the units of the program, of the last state."""
     unit, dtype = units(program.H), program.c.dtype
     over, under = state.x > kinks.upper, state.x < kinks.lower
