@@ -31,8 +31,8 @@ BLIND_TURN = 4
 # Of so many starts a blind solution that overlaps is left at once: to move one out takes up to 30 steps with distances,
 # another start one. A UR5e, without a null space left, never needs it: with 16 it takes 0.43 of the time, with 8 0.6.
 # A Panda takes 0.5 to 0.6. Where there are fewer starts, as of candidates that share them, Newton's steps move the best
-# of them out: of 4 solutions of 200 goals in the cage 799 of 800 were found, with half of their starts left at once 798,
-# for 1.2 times the time.
+# of them out: of 4 solutions of 200 goals in the cage 799 of 800 were found; with half of their starts left at once it
+# were 798, in 1.2 times the time.
 CHECKED = 16
 # Every so many attempts look at distances from their start on: there may be no blind solution near a free one.
 STEERED = 32
