@@ -29,7 +29,7 @@ TARGETS, NEAR, MARGIN, SOLVED, DEEP = 10_000, 0.1, 0.005, 0.999, 1e-5
 # Beside the tolerances, what rounding adds where they are evaluated anew.
 NEAR_ENOUGH, TURNED_ENOUGH = 1.01e-4, 1.01e-3
 # Configurations that are looked at for goals at a time, how often at most, and the candidates of each time.
-SAMPLES, ROUNDS, CANDIDATES = 16_384, 60, 8192
+SAMPLES, ROUNDS, CANDIDATES = 16_384, 60, 2048
 
 
 def run(arms: Sequence[str] | None = None, targets: int = TARGETS) -> dict[str, Any]:
