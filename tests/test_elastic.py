@@ -77,6 +77,7 @@ def test_an_elastic_velocity_limit_is_passed_by_the_least_that_a_constraint_need
     speed = np.asarray(taken.velocity)[1]
     np.testing.assert_allclose(beyond[1], 0.01 * np.sign(speed) * np.maximum(np.abs(speed) - 1, 0), atol=1e-12)
     assert np.max(np.abs(beyond[1])) > 1e-3
+    assert "; yielded speed " in repr(taken)
 
 
 @exhaustive

@@ -44,6 +44,7 @@ def test_a_target_out_of_reach_and_back_makes_the_arm_yield_and_recover_without_
     for steps in numbers:
         track = loop()(5.0 / steps, steps, 0.35)
         assert np.all(np.asarray(track.status) != Status.INFEASIBLE)
+        assert "; yielded tip/position 0." in repr(track)
         misses = np.linalg.norm(np.asarray(track.yielded["tip"]["position"]), axis=1)
         assert misses.shape == (steps,) and misses[0] == 0 and misses[2 * steps // 5] > 0
         away = np.linalg.norm(np.asarray(track.residuals["tip"]["position"]), axis=-1)

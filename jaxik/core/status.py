@@ -77,7 +77,8 @@ REMEDIES = {
     "step rule: a smaller learning_rate or error clamps, more damping, or step_rule='lm'",
     Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
-    Status.COLLIDES: "the target is in an obstacle, or this start leads there: see Solution.clearance, try search",
+    Status.COLLIDES: "the target is in an obstacle or out of reach, or this start leads there: see Solution.clearance, "
+    "and try search where it was solve",
     Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
 }
 

@@ -33,9 +33,10 @@ class Solution(Outcome):
       derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of q, residuals and cost is worth,
         where the call was differentiated; else NOT_COMPUTED. Other fields have no derivative.
       trace: the steps that led there, where `SolveOptions.record_trace` asks for them; else None.
-      clearance (*batch,): the least distance [m] of the pairs of a `CollisionLimit` at q, and nearest (*batch,) which
-        pair that is, in the order of `limit.table(robot).names`; None without one. Neither has a derivative:
-        differentiate `robot.clearance(solution.q, world)`.
+      clearance (*batch,): the least distance [m] of the pairs of a `CollisionLimit` at q, of boxes that are apart a
+        lower bound of it, along the best of 15 axes, and nearest (*batch,) which pair that is, in the order of
+        `limit.table(robot).names`; None without one. Neither has a derivative: differentiate
+        `robot.clearance(solution.q, world)`, which is exact.
       chain_status, chain_iterations, chain_label (*batch, n): of each of several `chains`, int32, as these have them;
         None where there is one, the last also where no closure is switched.
       yielded: of what is `Elastic`, by how much each row yields, exactly 0 where it holds: by constraint its residual,
@@ -141,7 +142,7 @@ def _described(solution: Solution) -> str:
     worth = text.differentiated(solution.derivative_status)
     return (
         f"Solution({said}: {ended}; iterations {steps.mean():.1f} on average, {steps.max()} at most; "
-        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{_yielded(solution)}{worth})"
+        f"{tried}residuals ({', '.join(text.SHARES)}): {residuals or 'none'}{_yields(solution)}{worth})"
     )
 
 
@@ -152,21 +153,14 @@ def _of_one(solution: Solution, status: Status) -> str:
     return (
         f"Solution({solution.topology.name}: {status.name}{pair} after {int(solution.iterations)} iterations{tried}; "
         f"q {text.by_joint(solution.topology, np.asarray(solution.q))}; "
-        f"residuals: {residuals or 'none'}{_yielded(solution)}{text.differentiated(solution.derivative_status)})"
+        f"residuals: {residuals or 'none'}{_yields(solution)}{text.differentiated(solution.derivative_status)})"
     )
-
-
-def _yielded(solution: Solution) -> str:
-    """What yields, by its norm; of many elements how often, and the largest."""
-    count, units, said = np.asarray(solution.status).size, dict(solution.residual_units), []
-    for part, norm, _ in text.residual_norms(solution.yielded, solution.residual_units, count):
-        # What is no residual is of a limit on positions or distances.
-        unit, yields = units.get(part, "m").removeprefix("1"), norm[norm != 0]
-        if yields.size:
-            most = f"{part} {text.number(float(np.max(yields)))} {unit}".rstrip()
-            said.append(f"{most} at most, in {yields.size}" if np.ndim(solution.status) else most)
-    return f"; yielded {', '.join(said)}" if said else ""
 
 
 def _norms(solution: Solution) -> list[tuple[str, np.ndarray, str]]:
     return text.residual_norms(solution.residuals, solution.residual_units, np.asarray(solution.status).size)
+
+
+def _yields(solution: Solution) -> str:
+    # What is no residual is of a limit on positions or distances.
+    return text.yielded(solution.yielded, solution.residual_units, np.shape(solution.status), other="m")

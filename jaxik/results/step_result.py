@@ -34,7 +34,8 @@ class StepResult(Outcome):
         lower bounds, rows, and are negative where they do.
       fraction (*batch,): of the quadratic program's displacement that was taken: below 1 where a `CollisionLimit` finds
         shapes that would overlap; the displacement that velocity and margins belong to is the shorter one.
-      clearance (*batch,): the least distance [m] of its pairs at q, and nearest (*batch,) which pair that is, in the
+      clearance (*batch,): the least distance [m] of its pairs at q, of boxes that are apart a lower bound of it, along
+        the best of 15 axes, and nearest (*batch,) which pair that is, in the
         order of `limit.table(robot).names`; of several limits one after the other. Neither has a derivative:
         differentiate `robot.clearance(result.q, world)`. All three are None without a `CollisionLimit`.
       qp: the quadratic program of the highest priority; `step(..., warm_start=result.qp.active)` starts from it.
@@ -57,11 +58,12 @@ class StepResult(Outcome):
     pair_names: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
     def __repr__(self) -> str:
-        """How steps ended, which shapes overlap, and what their derivatives are worth."""
+        """How steps ended, which shapes overlap, what yields, and what derivatives are worth."""
         status = self.status
-        if not text.known(jax.tree.leaves((status, self.velocity, self.derivative_status, self.clearance))):
+        known = status, self.velocity, self.derivative_status, self.clearance, self.yielded
+        if not text.known(jax.tree.leaves(known)):
             return f"StepResult(traced, batch {np.shape(status)})"
-        worth = text.differentiated(self.derivative_status)
+        worth = text.yielded(self.yielded, (), np.shape(status)) + text.differentiated(self.derivative_status)
         overlaps = np.zeros(np.shape(status), bool) if self.clearance is None else np.asarray(self.clearance) < 0
         if not np.ndim(status):
             pair = f": {nearest_pair(self, ())}" if overlaps else ""

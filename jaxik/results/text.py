@@ -46,6 +46,17 @@ def residual_norms(residuals: Any, units: tuple[tuple[str, str], ...], count: in
     return [(part, np.linalg.norm(x, axis=1), known_units.get(part, "").removeprefix("1")) for part, x in rows.items()]
 
 
+def yielded(values: Any, units: tuple[tuple[str, str], ...], shape: tuple[int, ...], other: str = "") -> str:
+    """What yields, by its norm; of many elements how often, and the largest. `other`: unit of what has none."""
+    known_units, said = dict(units), []
+    for part, norm, _ in residual_norms(values, units, math.prod(shape)):
+        unit, yields = known_units.get(part, other).removeprefix("1"), norm[norm != 0]
+        if yields.size:
+            most = f"{part} {number(float(np.max(yields)))} {unit}".rstrip()
+            said.append(f"{most} at most, in {yields.size}" if shape else most)
+    return f"; yielded {', '.join(said)}" if said else ""
+
+
 def by_joint(topology: Topology, q: np.ndarray) -> str:
     """Coordinates by joint name; their unit stands in front where all have one, else after each."""
     units = {unit for _, unit in topology.q_columns}

@@ -42,7 +42,7 @@ class Track(Outcome):
         not, as far as was found; INFEASIBLE: `jumped`, or a limit is passed; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
-        `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without such a limit, as where it is `Elastic`.
+        `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without one, above 1 where an `Elastic` one yields.
       yielded: of what is `Elastic`, by how much it yielded in each step (T, *batch, ...), as of `StepResult`.
       dt (*batch,): duration of a step [s].
       derivative_status (T, *batch): of `DerivativeStatus`, int32: what the derivative of each step is worth where the
@@ -181,7 +181,7 @@ class Track(Outcome):
 def _described(track: Track) -> str:
     name, status = track.topology.name, track.status
     shares = track.speed_share, track.acceleration_share, track.jerk_share
-    arrays = (track.q, status, track.residuals, shares, track.dt)
+    arrays = (track.q, status, track.residuals, shares, track.dt, track.yielded)
     if not text.known(jax.tree.leaves(arrays)):
         return f"Track({name}, traced, {np.shape(status)})"
     status, dt = np.asarray(status), np.asarray(track.dt)
@@ -202,6 +202,7 @@ def _described(track: Track) -> str:
     return (
         f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; peaks: {peaks} of their limits; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
+        f"{text.yielded(track.yielded, track.residual_units, np.shape(status))}"
         f"{text.differentiated(track.derivative_status)})"
     )
 

@@ -71,7 +71,7 @@ class TrackState(Outcome):
       q (*batch, nq), velocity, acceleration (*batch, nv): at the end of the last step [rad, m and s].
       status, residuals, derivative_status: as of `Track`, of the last step.
       speed_share, acceleration_share, jerk_share (*batch,): the largest speed, acceleration and jerk of a joint in the
-        last step, relative to its limit; 0 without such a limit, as where it is `Elastic`.
+        last step, relative to its limit; 0 without such a limit.
       yielded: by how much what is `Elastic` yielded in the last step, as of `StepResult`.
       active: the active set of the last quadratic program, from which the next one starts.
       targets: by task and field the values that the last step followed.
@@ -194,7 +194,7 @@ def described_of(
     stuck = (status == Status.CONVERGED) & at_rest & ~jnp.all(jnp.asarray(met, bool))
     share = jnp.zeros((), q.dtype)
     speeds, accelerations, jerks = [share], [share], [share]
-    for limit in limits_of(problem):
+    for limit in (*limits_of(problem), *(elastic.of for elastic in elastic_limits_of(problem).values())):
         if isinstance(limit, VelocityLimit):
             lower, upper = limit.bounds(robot, kin, Motion(jnp.ones((), q.dtype)))
             speeds.append(_largest_share(velocity, jnp.where(velocity < 0, lower, upper)))
