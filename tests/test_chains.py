@@ -71,6 +71,7 @@ def test_a_bad_chain_is_named_and_spoils_no_other() -> None:
     assert np.all(np.abs(np.asarray(found.residuals["model"])[1]) < 1e-9)  # an unreachable goal bends no closure
 
 
+@exhaustive
 def test_a_chain_takes_the_same_steps_whatever_becomes_of_another() -> None:
     found = solved()
     left = np.asarray(found.chains.iterations)[:, 0]

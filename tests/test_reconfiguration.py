@@ -95,6 +95,7 @@ def test_switched_closures_are_as_if_the_robot_was_built_so() -> None:
     np.testing.assert_array_equal(found.status[:2], built.status)
 
 
+@exhaustive
 def test_derivatives_of_what_is_switched_are_those_of_differences() -> None:
     q, _, slope = switched()
     h = jnp.array([1e-6, 0, 0])

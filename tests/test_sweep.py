@@ -86,6 +86,7 @@ def on_the_way(continuous: bool, count: int = COUNT) -> np.ndarray:
     return depth
 
 
+@exhaustive
 def test_no_step_jumps_over_a_thin_plate_where_its_way_is_looked_at() -> None:
     assert on_the_way(True, FEW).max() < 1e-6
     assert (walked(True, FEW)[1][0] == jaxik.Status.CONVERGED).all()

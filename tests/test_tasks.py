@@ -162,6 +162,7 @@ def wide(poses: jaxlie.SE3, times: int) -> jaxlie.SE3:
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(ROBOTS, ["tree, few kinds"]))
+@exhaustive
 def test_hessians_are_second_derivatives_of_the_cost_along_integrate(name: str) -> None:
     found = derivatives_of(name)
     for k, kind in enumerate(kinds_of(name)):
