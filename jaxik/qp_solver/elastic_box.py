@@ -62,7 +62,7 @@ def elastic_projected_newton(
     state = state._replace(gradient=state.gradient + piece.slope)
     unfinished = lambda carry: ~carry[0].done & (carry[0].iterations < limit)  # noqa: E731
     state, piece = lax.while_loop(unfinished, lambda carry: _step(box, kinks, *carry), (state, piece))
-    return _solution(program, box, kinks, state, tolerance)
+    return _solution(program, box, kinks, unit, state, tolerance)
 
 
 def _kinks(program: Program, unit: jax.Array) -> _Kinks:
@@ -128,9 +128,11 @@ def _sum(penalties: jax.Array, mask: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(mask, penalties, 0), axis=0)
 
 
-def _solution(program: Program, box: Program, kinks: _Kinks, state: State, tolerance: jax.Array | float) -> QPSolution:
-    """The solution, in the units of the program, of the last state."""
-    unit, dtype = units(program.H), program.c.dtype
+def _solution(
+    program: Program, box: Program, kinks: _Kinks, unit: jax.Array, state: State, tolerance: jax.Array | float
+) -> QPSolution:
+    """The solution of the last state, in the units of the program, of which `unit` (n,) makes those of the box."""
+    dtype = program.c.dtype
     over, under = state.x > kinks.upper, state.x < kinks.lower
     rest = -(box.H @ state.x + box.c) - _sum(kinks.upper_penalty, over) + _sum(kinks.lower_penalty, under)
     equal = box.lower == box.upper

@@ -35,9 +35,9 @@ class StepResult(Outcome):
       fraction (*batch,): of the quadratic program's displacement that was taken: below 1 where a `CollisionLimit` finds
         shapes that would overlap; the displacement that velocity and margins belong to is the shorter one.
       clearance (*batch,): the least distance [m] of its pairs at q, of boxes that are apart a lower bound of it, along
-        the best of 15 axes, and nearest (*batch,) which pair that is, in the
-        order of `limit.table(robot).names`; of several limits one after the other. Neither has a derivative:
-        differentiate `robot.clearance(result.q, world)`. All three are None without a `CollisionLimit`.
+        the best of 15 axes, and nearest (*batch,) which pair that is, in the order of `limit.table(robot).names`; of
+        several limits one after the other. Neither has a derivative: differentiate `robot.clearance(result.q, world)`,
+        which is exact. All three are None without a `CollisionLimit`.
       qp: the quadratic program of the highest priority; `step(..., warm_start=result.qp.active)` starts from it.
       derivative_status (*batch,): of `DerivativeStatus`, int32: what the derivative of velocity, q, residuals and
         margins is worth, where the call was differentiated; else NOT_COMPUTED.
