@@ -71,11 +71,9 @@ def differentiated(solved: Callable[[Any], Any], parts: Callable[[Any], Any], ar
     """Differentiate `parts` of what `solved` returns by all floating arguments, in one program."""
     leaves, treedef = jax.tree.flatten(arguments)
     places = [i for i, x in enumerate(leaves) if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
-    keys = jax.random.split(jax.random.key(7), len(places))
-    values = [jnp.asarray(leaves[i]) for i in places]
-    along = [
-        jnp.where(jnp.isfinite(x), scale * jax.random.normal(k, x.shape), 0) for k, x in zip(keys, values, strict=True)
-    ]
+    values = [np.asarray(leaves[i]) for i in places]
+    rng = np.random.default_rng(7)
+    along = [np.where(np.isfinite(x), scale * rng.standard_normal(x.shape), 0).astype(x.dtype) for x in values]
 
     def of(values: list[jax.Array]) -> tuple[Any, Any]:
         new = list(leaves)

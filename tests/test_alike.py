@@ -104,6 +104,9 @@ def test_own_tasks_are_not_grouped() -> None:
     own = jaxik.pytree(Offset)
     pair: dict[str, Task] = {"a": own(tip, jaxlie.SE3.identity()), "b": own(other, jaxlie.SE3.identity())}
     assert len(groups(pair)) == 2
-    prepared = formulation(Problem(robot, pair))
-    model = jax.eval_shape(lambda q: rows(prepared, evaluate(prepared, q), prepared.levels[0]), robot.q_home)
-    assert model.residual.shape == (12,)
+
+    def model(q: jax.Array) -> Any:
+        prepared = formulation(Problem(robot, pair))
+        return rows(prepared, evaluate(prepared, q), prepared.levels[0])
+
+    assert jax.eval_shape(model, robot.q_home).residual.shape == (12,)

@@ -1,11 +1,14 @@
 """What trips solvers of closed chains: joints of several degrees, limits, chains of chains, joint targets, statuses."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from tables import exhaustive
 
 import jaxik
+from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.chains import slots_of
 from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.nonlinear.hard_constraint import with_hard_constraints
@@ -39,8 +42,13 @@ def test_chains_that_hang_together_through_others_are_one() -> None:
         made.closure(f"{first}{second}", first, second, ("y",))
     robot = made.build()
     goal = jaxik.FrameTask(robot.frame("s2"), jnp.array([2.0, 0.1, 0.0]), orientation_cost=None)
-    problem = with_hard_constraints(jaxik.Problem(robot, {"goal": goal}), 1e-9)
-    found = slots_of(formulation(problem)).chains
+    found: list[Any] = []
+
+    def prepared(robot: Robot) -> None:
+        problem = with_hard_constraints(jaxik.Problem(robot, {"goal": goal}), 1e-9)
+        found.extend(slots_of(formulation(problem)).chains)
+
+    jax.eval_shape(prepared, robot)
     assert [chain.joints for chain in found] == [("s0", "s1", "s2"), ("s3", "s4")]
     assert [chain.goals for chain in found] == [("goal",), ()]
 

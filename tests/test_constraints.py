@@ -209,7 +209,6 @@ def held_twice() -> jaxik.Solution:
     return jaxik.solve(jaxik.Problem(robot, tasks, constraints=held), np.append(start, 0 * start[:1], axis=0))
 
 
-@exhaustive
 def test_constraints_that_contradict_each_other_are_infeasible_and_as_near_as_possible() -> None:
     apart = jax.tree.map(lambda x: x[APART], held_twice())
     assert np.asarray(apart.status).tolist() == [jaxik.Status.INFEASIBLE]

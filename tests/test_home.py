@@ -15,6 +15,7 @@ import jaxik
 from jaxik import FrameTask, Problem, search
 from jaxik.robot.batched import first_start
 from jaxik.robot.loading.catalog import find_by_name
+from jaxik.robot.robot import Robot
 
 # `b` follows `a`, and is at its limit where `a` is at 0.5; `c` has no limits.
 ARM = """<mujoco model="arm"><compiler angle="radian"/><worldbody>
@@ -44,15 +45,20 @@ def panda() -> jaxik.Robot:
     return jaxik.load_robot(spec)
 
 
+@jax.jit
+def _in_float32(robot: Robot) -> Robot:
+    return robot.astype(np.float32)
+
+
 @pytest.mark.parametrize("keyframe", WORDS)
 def test_a_robot_says_where_its_home_comes_from_and_a_file_keeps_it(keyframe: str, tmp_path: Path) -> None:
     jaxik.save(tmp_path / "arm.npz", arm(keyframe))
-    for robot in (arm(keyframe), jaxik.load_robot(tmp_path / "arm.npz"), arm(keyframe).astype(np.float32)):
+    for robot in (arm(keyframe), jaxik.load_robot(tmp_path / "arm.npz"), _in_float32(arm(keyframe))):
         assert robot.q_home_origin == WORDS[keyframe]
         assert f"q_home: {WORDS[keyframe]}" in repr(robot)
     moved = dataclasses.replace(arm(keyframe), q_home=arm(keyframe).q_home.at[7].add(0.01))
     assert moved.q_home_origin == "set after loading"
-    several = jax.tree.map(lambda x: jnp.stack([x, x]), arm(keyframe))
+    several = jax.jit(lambda robot: jax.tree.map(lambda x: jnp.stack([x, x]), robot))(arm(keyframe))
     assert several.q_home_origin == WORDS[keyframe]
     said: list[str] = []
     jax.jit(lambda robot: said.append(robot.q_home_origin) or robot.q_home)(arm(keyframe))

@@ -458,7 +458,7 @@ def test_derivatives_are_finite_where_formulas_have_their_singularities(dtype: A
 
 
 def test_a_chain_of_thirty_joints_compiles_fast_with_its_derivative() -> None:
-    robot = load_robot(random_trees.deep_chain(30)).astype(np.float32)
+    robot = jax.jit(lambda robot: robot.astype(np.float32))(load_robot(random_trees.deep_chain(30)))
     frame = robot.frame("tip")
     q = jax.random.uniform(jax.random.key(0), (4096, 30), jnp.float32, -2.9, 2.9)
     jax.config.update("jax_enable_compilation_cache", False)

@@ -47,27 +47,34 @@ def test_joints_without_limits_have_no_bounds() -> None:
 
 
 def test_a_saturating_step_of_a_ball_lands_on_its_limit() -> None:
-    robot = mixed()
-    for angle in (0.1, 0.5, 0.799, 1.3):  # the last one from outside
-        axis = np.array([2.0, -1.0, 0.5]) / np.sqrt(5.25)
-        half = angle / 2
-        ball = np.append(np.cos(half), np.sin(half) * axis)
-        for sign in (1, -1):
-            kin = robot.kinematics(robot.configuration({"ball": sign * ball}))
-            matrix, most = ConfigurationLimit(gain=1.0).inequalities(robot, kin, Motion(DT)) or ()
-            at = robot.topology.ball_joints.index(robot.topology.joint_index("ball"))
-            np.testing.assert_allclose(matrix[at, dofs("ball")], axis, atol=1e-12)
-            reached = integrate(robot.topology, kin.q, matrix[at] * most[at])
-            np.testing.assert_allclose(ball_angle(reached[jnp.array(robot.q_indices("ball"))]), 0.8, atol=1e-9)
+    robot, axis = mixed(), np.array([2.0, -1.0, 0.5]) / np.sqrt(5.25)
+    at = robot.topology.ball_joints.index(robot.topology.joint_index("ball"))
+
+    @jax.jit
+    @jax.vmap
+    def stepped(q: jax.Array) -> tuple[jax.Array, jax.Array]:
+        matrix, most = ConfigurationLimit(gain=1.0).inequalities(robot, robot.kinematics(q), Motion(DT)) or ()
+        reached = integrate(robot.topology, q, matrix[at] * most[at])
+        return matrix[at, dofs("ball")], ball_angle(reached[jnp.array(robot.q_indices("ball"))])
+
+    half = np.array([0.1, 0.5, 0.799, 1.3])[:, None] / 2  # the last one from outside
+    ball = np.concatenate([np.cos(half), np.sin(half) * axis], axis=1)
+    normals, angles = stepped(robot.configuration({"ball": np.concatenate([ball, -ball])}))
+    np.testing.assert_allclose(normals, np.tile(axis, (8, 1)), atol=1e-12)
+    np.testing.assert_allclose(angles, 0.8, atol=1e-9)
 
 
 def test_a_ball_that_has_not_turned_may_turn_any_way() -> None:
     robot = mixed()
-    for rest in (0.0, 1e-10):
-        kin = robot.kinematics(robot.configuration({"ball": [1, rest, 0, 0]}))
-        matrix, most = ConfigurationLimit(gain=1.0).inequalities(robot, kin, Motion(DT)) or ()
-        np.testing.assert_array_equal(matrix[0], 0)
-        np.testing.assert_allclose(most, [0.8, np.inf])
+
+    @jax.jit
+    @jax.vmap
+    def rows(q: jax.Array) -> Any:
+        return ConfigurationLimit(gain=1.0).inequalities(robot, robot.kinematics(q), Motion(DT))
+
+    matrix, most = rows(robot.configuration({"ball": np.array([[1.0, 0, 0, 0], [1, 1e-10, 0, 0]])}))
+    np.testing.assert_array_equal(matrix[:, 0], 0)
+    np.testing.assert_allclose(most, [[0.8, np.inf]] * 2)
 
 
 # --- velocity and acceleration -------------------------------------------------------------------------------------

@@ -184,6 +184,6 @@ def test_the_best_displacement_meets_the_task_to_first_order() -> None:
     q, tip = robot.configuration({"first": 0.1, "second": 0.8}), robot.frame("tip")
     there = robot.frame_pose(robot.configuration({"first": 0.1001, "second": 0.7998}), tip)
     task = jaxik.FrameTask(tip, there.translation(), orientation_cost=None, gain=0.5)
-    objective = task.objective(robot, robot.kinematics(q, task.frames))
+    objective = jax.jit(lambda q: task.objective(robot, robot.kinematics(q, task.frames)))(q)
     best = np.linalg.lstsq(objective.H, -objective.c, rcond=1e-9)[0]
     np.testing.assert_allclose(best, [0.5e-4, -1e-4], atol=1e-7)  # half of the way: the gain

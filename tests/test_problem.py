@@ -295,7 +295,10 @@ def test_negative_priorities_belong_to_nobody() -> None:
 
 def test_evaluating_what_no_task_announced_is_an_error() -> None:
     robot = mixed()
-    prepared = formulation(Problem(robot, {"height": Height(robot.frame("tip"), 0.1)}))
-    kin = evaluate(prepared, robot.q_home)
+
+    def elsewhere(q: jax.Array) -> jaxlie.SE3:
+        prepared = formulation(Problem(robot, {"height": Height(robot.frame("tip"), 0.1)}))
+        return evaluate(prepared, q).pose(robot.frame("elsewhere"))
+
     with pytest.raises(JaxikError, match="was not announced"):
-        kin.pose(robot.frame("elsewhere"))
+        jax.eval_shape(elsewhere, robot.q_home)

@@ -84,7 +84,8 @@ def test_constraints_hold_exactly_although_some_are_given_twice() -> None:
     assert np.abs(x[:COUNT]).max() > 1e-2
 
 
-def test_what_contradicts_itself_is_infeasible_and_moves_nothing() -> None:
+@exhaustive
+def test_what_contradicts_itself_is_infeasible_beside_tasks_of_every_kind() -> None:
     _, result = answers()
     np.testing.assert_array_equal(result.status[COUNT:], [Status.INFEASIBLE, Status.INFEASIBLE, Status.NONFINITE])
     np.testing.assert_array_equal(result.velocity[COUNT:], 0)
@@ -180,16 +181,37 @@ TURNED = """
 """
 
 
-@pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
-def test_rows_that_are_the_rounding_of_zero_ask_for_nothing(dtype: Any) -> None:
-    """An arm in a plane that is turned by a rounded right angle: out of the plane, its Jacobian is 1e-17."""
+@cache
+def in_a_turned_plane(dtype: Any) -> tuple[np.ndarray, jaxik.StepResult]:
+    """An arm in a plane that is turned by a rounded right angle: out of the plane, its Jacobian is 1e-17.
+
+    Its tip is held twice. The last three elements: too slow, held at two places, and NaN.
+    """
     robot = jaxik.load_robot(TURNED)
     tip = robot.frame("tip")
-    q = np.asarray(robot.sample(jax.random.key(0), (8,)), dtype)
-    near = robot.frame_pose(q + 0.02, tip).translation()
+    q = np.asarray(robot.sample(jax.random.key(0), (11,)), dtype)
+    near = np.array(robot.frame_pose(q + 0.02, tip).translation())
+    again, fast = near.copy(), np.full((11, 1), 1e3)
+    fast[8], again[9, 0], near[10] = 1e-3, near[9, 0] + 0.01, np.nan
+    held = {name: jaxik.FrameTask(tip, at, orientation_cost=None) for name, at in (("tip", near), ("again", again))}
     tasks = {"rest": jaxik.PostureTask(np.zeros(3))}
-    held = step(Problem(robot, tasks, (), {"tip": jaxik.FrameTask(tip, near, orientation_cost=None)}), q, DT)
-    np.testing.assert_array_equal(held.status, Status.CONVERGED)
+    return q, jax.device_get(step(Problem(robot, tasks, (jaxik.VelocityLimit(fast),), held), q, DT))
+
+
+each_dtype = pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
+
+
+@each_dtype
+def test_rows_that_are_the_rounding_of_zero_ask_for_nothing(dtype: Any) -> None:
+    np.testing.assert_array_equal(in_a_turned_plane(dtype)[1].status[:8], Status.CONVERGED)
+
+
+@each_dtype
+def test_what_contradicts_itself_is_infeasible_and_moves_nothing(dtype: Any) -> None:
+    q, result = in_a_turned_plane(dtype)
+    np.testing.assert_array_equal(result.status[8:], [Status.INFEASIBLE, Status.INFEASIBLE, Status.NONFINITE])
+    np.testing.assert_array_equal(result.velocity[8:], 0)
+    np.testing.assert_array_equal(result.q[8:], q[8:])
 
 
 @exhaustive

@@ -88,7 +88,6 @@ def test_near_the_targets_rotation_the_derivative_of_the_logarithm_still_counts(
     assert np.abs(theirs - at.jacobians["frame"]).max() > 0.1
 
 
-@exhaustive
 def test_a_balls_posture_has_the_derivative_of_its_difference() -> None:
     at = answer()
     np.testing.assert_allclose(at.linear.jacobians["rest"], at.jacobians["rest"], atol=1e-8)

@@ -231,6 +231,12 @@ def test_what_a_rule_cannot_hold_is_told_before_anything_is_compiled() -> None:
         SearchOptions(solve_options=options)
 
 
+def test_a_line_search_is_told_the_cost() -> None:
+    """optax.lbfgs asks for values along its way, and raises while it is traced where nobody gives them."""
+    options = SolveOptions(step_rule=optax.lbfgs())
+    assert jax.eval_shape(lambda q: solve(posed(pose(START)), q, options=options), START).q.shape == (4,)
+
+
 @exhaustive
 def test_a_line_search_is_told_the_cost_and_converges() -> None:
     """optax.lbfgs asks for values along its way; without them it raises."""

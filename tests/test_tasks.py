@@ -67,6 +67,7 @@ def robot_of(name: str) -> tuple[Robot, Frame]:
     return robot, robot.frame("off_the_body")
 
 
+@jax.jit
 def pose(turn: Any, position: Any) -> jaxlie.SE3:
     return jaxlie.SE3.from_rotation_and_translation(
         jaxlie.SO3.exp(jnp.asarray(turn, float)), jnp.asarray(position, float)
@@ -162,7 +163,6 @@ def wide(poses: jaxlie.SE3, times: int) -> jaxlie.SE3:
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(ROBOTS, ["tree, few kinds"]))
-@exhaustive
 def test_hessians_are_second_derivatives_of_the_cost_along_integrate(name: str) -> None:
     found = derivatives_of(name)
     for k, kind in enumerate(kinds_of(name)):
@@ -178,8 +178,7 @@ def test_hessian_of_a_problem_adds_its_tasks() -> None:
     robot, frame = robot_of("tree")
     q, target = robot.sample(jax.random.key(2), (COUNT,))[0], jax.tree.map(lambda x: x[0], targets())
     tasks = {kind: FrameTask(frame, target, **KINDS[kind]) for kind in ("position", "pose, target axes")}
-    both = formulation(Problem(robot, tasks))
-    found = jax.jit(lambda q: level_hessian(both, q))(q)
+    found = jax.jit(lambda q: level_hessian(formulation(Problem(robot, tasks)), q))(q)
     parts = [derivatives_of("tree, few kinds")["hessian"][0, FEW.index(kind)] for kind in tasks]
     np.testing.assert_allclose(found, sum(parts), rtol=0, atol=1e-12)
 

@@ -410,15 +410,22 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
 def test_a_joint_that_must_not_move_counts_as_a_jump_only_where_it_does() -> None:
     q = jnp.zeros((2, 2, 4)).at[:, :, 1].set(0.1 * jnp.arange(2)[:, None]).at[:, 0, 0].set(jnp.array([0.1, 0.2]))
     none = jnp.zeros((2, 2))
-    chosen, _ = shortest_path(crane().topology, q, none > 0, none, jnp.array([0.0, 1, 1, 1]), jnp.asarray(5), None)
+    given = q, none > 0, none, jnp.array([0.0, 1, 1, 1]), jnp.asarray(5)
+    chosen, _ = jax.jit(lambda *given: shortest_path(crane().topology, *given, None))(*given)
     assert chosen.tolist() == [1, 1]
 
 
 def test_a_bound_of_zero_that_is_kept_is_not_passed() -> None:
     none, bound = jnp.zeros((1, 3, 4)), jnp.array([0.0, 0.2, 1, 1])
-    distances = barrier.distances(none, none - bound, none + bound, none == 0, none + 1)
-    assert barrier.passed(distances) == 0
-    assert all(jnp.isfinite(x).all() for x in barrier.slopes(barrier.begun(distances), distances, jnp.zeros(())))
+
+    @jax.jit
+    def seen() -> tuple[Any, Any]:
+        distances = barrier.distances(none, none - bound, none + bound, none == 0, none + 1)
+        return barrier.passed(distances), barrier.slopes(barrier.begun(distances), distances, jnp.zeros(()))
+
+    passed, slopes = seen()
+    assert passed == 0
+    assert all(np.isfinite(x).all() for x in slopes)
 
 
 def test_block_tridiagonal_systems_are_solved_as_dense_ones() -> None:
