@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jaxlie
+import mujoco
 import numpy as np
 
 import jaxik
@@ -20,11 +21,14 @@ ARM = """<mujoco model="arm"><compiler angle="radian" autolimits="true"/><worldb
       <inertial pos="0.2 0 0" mass="1" diaginertia="1 1 1"/><site name="tip" pos="0.3 0 0"/>
 </body></body></body></worldbody></mujoco>"""
 BENT = np.array([0.5, -0.8, -0.5])
+# A little, too far, and too far aside.
+WAYS = np.array([[0.001, 0.0, 0], [0.2, 0.0, 0], [0.001, 0.3, 0]])
 
 
 @functools.cache
 def arm() -> Any:
-    return jaxik.load_robot(ARM)
+    with jax.ensure_compile_time_eval():
+        return jaxik.load_robot(ARM)
 
 
 def tip_at(position: Any, **fields: Any) -> FrameTask:
@@ -33,13 +37,17 @@ def tip_at(position: Any, **fields: Any) -> FrameTask:
 
 @functools.cache
 def start() -> np.ndarray:
-    with jax.ensure_compile_time_eval():
-        return np.asarray(arm().frame_pose(jnp.asarray(BENT), arm().frame("tip")).translation())
+    """Where the tip is, by C MuJoCo: inside of a trace JAX would evaluate it operation by operation."""
+    model = mujoco.MjModel.from_xml_string(ARM)
+    data = mujoco.MjData(model)
+    data.qpos[:] = BENT
+    mujoco.mj_kinematics(model, data)
+    return data.site("tip").xpos.copy()
 
 
 def reaching(demand: Any = None, **elastic: Any) -> Problem:
     """A tip that is to go some way in a step, below a speed; three elements: a little, too far, and too far aside."""
-    ways = np.array([[0.001, 0.0, 0], [0.2, 0.0, 0], [0.001, 0.3, 0]]) if demand is None else demand
+    ways = WAYS if demand is None else demand
     rest = {"rest": PostureTask(BENT, cost=0.1)}
     tip = tip_at(start() + ways)
     limits = ConfigurationLimit(), VelocityLimit(1.0)

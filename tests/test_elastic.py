@@ -4,12 +4,13 @@ import dataclasses
 import functools
 from typing import Any
 
+import chex
 import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
-from elastic_arm import ARM, BENT, arm, reaching, start, tip_at
+from elastic_arm import ARM, BENT, WAYS, arm, reaching, start, tip_at
 from tables import exhaustive
 
 import jaxik
@@ -28,9 +29,15 @@ from jaxik import (
 )
 
 
+@jax.jit
+@chex.assert_max_traces(1)
+def taken(penalty: Any, ways: Any) -> jaxik.StepResult:
+    """A step of `reaching`, three elements of it."""
+    return jaxik.step(reaching(ways, penalty=penalty, singular_value=0.05), BENT, 0.01)
+
+
 def test_what_can_be_held_is_held_as_if_it_were_hard() -> None:
-    given = {"penalty": 10.0, "singular_value": 0.05}
-    soft = jaxik.step(reaching(**given), BENT, 0.01)
+    soft = taken(10.0, WAYS)
     hard = jaxik.step(reaching(), BENT, 0.01)
     assert list(np.asarray(hard.status)) == [Status.CONVERGED, Status.INFEASIBLE, Status.INFEASIBLE]
     assert np.all(np.asarray(soft.status) == Status.CONVERGED)
@@ -197,24 +204,15 @@ def test_new_penalties_of_a_limit_recompile_nothing() -> None:
 
 def test_new_penalties_recompile_nothing_and_what_is_no_number_under_jit_is_a_status() -> None:
     """A penalty, and a target."""
-    calls = []
-
-    @jax.jit
-    def taken(penalty: Any, demand: Any) -> Any:
-        calls.append(None)
-        result = jaxik.step(reaching(demand, penalty=penalty), BENT, 0.01)
-        return result.status, (result.velocity, result.yielded)
-
     # Against a posture of cost 0.1.
-    weak, strong = (taken(penalty, np.array([0.001, 0, 0]))[1][1]["tip"]["position"] for penalty in (1e-7, 10.0))
+    weak, strong = (taken(penalty, WAYS).yielded["tip"]["position"][0] for penalty in (1e-7, 10.0))
     assert np.any(np.asarray(weak) != 0)
     np.testing.assert_array_equal(strong, 0)
     for penalty, way in ((np.nan, 0.0), (-1.0, 0.0), (1.0, np.nan)):
-        status, zero = taken(penalty, np.full(3, way))
-        assert status == Status.NONFINITE
-        for values in jax.tree.leaves(zero):
+        result = taken(penalty, np.full((3, 3), way))
+        np.testing.assert_array_equal(result.status, Status.NONFINITE)
+        for values in jax.tree.leaves((result.velocity, result.yielded)):
             np.testing.assert_array_equal(values, 0)
-    assert len(calls) == 1
 
 
 SPEED = VelocityLimit(1.0)
