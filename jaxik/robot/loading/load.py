@@ -141,7 +141,8 @@ def build_robot(source: Source) -> Robot:
         tendon_coefficients=tendon_coefficients,
         tendon_reference=model.tendon_length0,
     )
-    arrays: dict[str, Any] = {name: jnp.array(value, dtype) for name, value in leaves.items()}  # no view of the model
+    # Copies, no views of the model, and cast by NumPy: `jnp.array` compiles a program for each shape.
+    arrays: dict[str, Any] = {name: jnp.asarray(np.array(value, dtype), dtype) for name, value in leaves.items()}
     return Robot(topology=topology, **arrays)
 
 
