@@ -81,12 +81,12 @@ def nearest_pairs(
     """
     given = operands(geometry, world, table, kin)
     every = separations_of(given)
-    found, which = _nearest(every, count)
+    rank = every
     if soonest:
         moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
-        _, which = _nearest(every / jnp.where(every > 0, moved, jnp.min(moved)), count)
-        found = every[which]
-    return NearestPairs(found, _rows(given, table, kin, which), _held(table, which))
+        rank = every / jnp.where(every > 0, moved, jnp.min(moved))
+    found, which = _nearest(rank, count)
+    return NearestPairs(every[which] if soonest else found, _rows(given, table, kin, which), _held(table, which))
 
 
 def nearest_curvatures(
