@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver import goldfarb_idnani
 from jaxik.qp_solver.certificate import unbounded_direction
 from jaxik.qp_solver.finalize import all_finite, finalize
@@ -101,7 +102,8 @@ def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPO
       A `QPSolution`; failure is a status.
     """
     options = QPOptions() if options is None else options
-    program = program._replace(H=0.5 * (program.H + program.H.T))
+    # Else each product with it would compute it again.
+    program = program._replace(H=materialize(0.5 * (program.H + program.H.T)))
     solvable = _solvable(program, all_finite(program) & jnp.all(program.lower <= program.upper))
     scaled = scaled_qp(solvable)
     state = _initial_state(solvable, scaled, warm_start)

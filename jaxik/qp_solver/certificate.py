@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from jaxik.numerics.linalg import product
 from jaxik.qp_solver.program import Certificate, Program
 
 # The largest value that an unbounded variable is assumed to take.
@@ -42,7 +43,7 @@ def farkas(program: Program, weights: jax.Array) -> tuple[Certificate, jax.Array
     bound, scale = jnp.zeros((), weights.dtype), jnp.zeros((), weights.dtype)
     for matrix, offset, weight in ((program.G, program.h, rows), (program.A, program.b, equalities)):
         if matrix is not None and offset is not None:
-            total, size = total + weight @ matrix, size + jnp.abs(weight) @ jnp.abs(matrix)
+            total, size = total + product(matrix.T, weight), size + product(jnp.abs(matrix.T), jnp.abs(weight))
             term = jnp.where(weight == 0, 0, weight * jnp.where(weight == 0, 0, offset))
             bound, scale = bound + jnp.sum(term), scale + jnp.sum(jnp.maximum(jnp.abs(weight), jnp.abs(term)))
     upper, lower = jnp.maximum(-total, 0), jnp.maximum(total, 0)
@@ -70,11 +71,11 @@ def unbounded_direction(program: Program, motion: jax.Array, threshold: float) -
     bounded = ((direction > 0) & (program.upper < jnp.inf)) | ((direction < 0) & (program.lower > -jnp.inf))
     stopped = jnp.any(bounded & (jnp.abs(direction) > threshold))
     direction = jnp.where(bounded, 0, direction)
-    curved = jnp.abs(program.H @ direction) > threshold * jnp.max(jnp.abs(program.H))
+    curved = jnp.abs(product(program.H, direction)) > threshold * jnp.max(jnp.abs(program.H))
     stopped = stopped | jnp.any(curved)
     slope = program.c @ direction
     if program.G is not None and program.h is not None:
-        rates = program.G @ direction
+        rates = product(program.G, direction)
         holds = program.h < jnp.inf
         if program.row_penalties is not None:
             yields = jnp.isfinite(program.row_penalties)
@@ -82,7 +83,7 @@ def unbounded_direction(program: Program, motion: jax.Array, threshold: float) -
             holds = holds & ~yields
         stopped = stopped | jnp.any((rates > threshold * jnp.max(jnp.abs(program.G), axis=1)) & holds)
     if program.A is not None:
-        rates = jnp.abs(program.A @ direction)
+        rates = jnp.abs(product(program.A, direction))
         leaves = rates > threshold * jnp.max(jnp.abs(program.A), axis=1)
         if program.equality_penalties is not None:
             yields = jnp.isfinite(program.equality_penalties)

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.linalg import first_true
 from jaxik.qp_solver.certificate import farkas
 from jaxik.qp_solver.program import Program
 from jaxik.qp_solver.scaling import ScaledQP
@@ -80,12 +81,6 @@ class StepLength(NamedTuple):
 def entry(k: jax.Array, x: jax.Array) -> jax.Array:
     """Entry k () of x (N,)."""
     return jnp.sum(jnp.where(one_hot(k, x.shape[0]), x, 0))
-
-
-def first_true(mask: jax.Array) -> jax.Array:
-    """Index of the first True of a mask (N,), N - 1 if there is none; `argmax` is 14 times slower on lanes."""
-    size = mask.shape[0]
-    return jnp.min(jnp.where(mask, jnp.arange(size, dtype=jnp.int32), size - 1))
 
 
 def row_multipliers(scaled: ScaledQP, multipliers: jax.Array) -> jax.Array:
@@ -341,6 +336,7 @@ def _refined_column(scaled: ScaledQP, tableau: Tableau, k: jax.Array) -> tuple[j
         point = refine(tableau, point, fresh, error)
     slopes = jnp.where(tableau.active, point.multiplier, point.value)
     motion = jnp.where(scaled.is_bound, point.value, 0)
+    # Not a sum: it would be part of the next one, without vector instructions, in seven times the time.
     gradient = jnp.where(scaled.is_bound, scaled.matrix @ motion + tableau.added * motion, 0)
     pivot = -jnp.sum(motion * gradient)
     return jnp.where(mask, pivot, slopes), pivot

@@ -55,7 +55,7 @@ class ScaledQP(NamedTuple):
 
 def scaled_qp(program: Program) -> ScaledQP:
     """Scale a program; all its entries are finite, except bounds."""
-    size, dtype = program.c.shape[0], program.c.dtype
+    dtype = program.c.dtype
     rows, offsets = [], []
     count = 0
     if program.G is not None and program.h is not None:
@@ -81,7 +81,7 @@ def scaled_qp(program: Program) -> ScaledQP:
     matrix = hessian
     if rows:
         constraints, offset = jnp.concatenate(rows) * scale, jnp.concatenate(offsets)
-        length = jnp.abs(constraints) @ jnp.ones(size, dtype)
+        length = jnp.sum(jnp.abs(constraints), axis=1)
         unit = power_of_two(1 / jnp.where(length > 0, length, 1))
         constraints = unit[:, None] * constraints
         vector.append(-unit * offset)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.linalg import product
 from jaxik.qp_solver.scaling import ScaledQP
 
 
@@ -169,7 +170,7 @@ def kkt_errors(
       added (N,): curvature of variables, on top of H.
     """
     unknowns = jnp.where(scaled.is_bound, point.value, point.multiplier)
-    rest = scaled.matrix @ unknowns + added * unknowns + vector
+    rest = product(scaled.matrix, unknowns) + added * unknowns + vector
     recomputed = Point(
         jnp.where(scaled.is_bound, point.value, rest), jnp.where(scaled.is_bound, -rest, point.multiplier)
     )
@@ -182,7 +183,7 @@ def refine(tableau: Tableau, point: Point, recomputed: Point, error: jax.Array) 
     Where curvature was added to the tableau but not to the errors, it is a step of the proximal-point method.
     """
     active = tableau.active
-    moved = tableau.entries @ jnp.where(active, error, -error)
+    moved = product(tableau.entries, jnp.where(active, error, -error))
     return Point(
         jnp.where(active, point.value, recomputed.value + moved),
         jnp.where(active, recomputed.multiplier + moved, point.multiplier),

@@ -9,6 +9,7 @@ from jax import lax
 from jaxik.collision.sweep import march
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.limits.combine import Looks, looking_at_distances, merged_distances, merged_look
+from jaxik.numerics.linalg import first_true
 from jaxik.problem.problem import Problem, constants_of, effective_joint_limits, limits_of
 from jaxik.solvers.differential.integrate import integrate_within_limits
 from jaxik.solvers.differential.linearization import evaluated
@@ -58,8 +59,7 @@ def arrive(
         fraction = jnp.where(fraction < 0.5**HALVINGS, 0, fraction)
         reached, _ = integrate_within_limits(moving, q, fraction * displacement, lower, upper)
         found = merged_distances(looking, robot, forward(constants, reached))
-        arrival = Arrival(fraction, jnp.min(found), jnp.argmin(found).astype(jnp.int32))
-        return arrival, jnp.all(found >= allowed)
+        return _arrival(fraction, found), jnp.all(found >= allowed)
 
     def goes_on(state: tuple[Arrival, jax.Array]) -> jax.Array:
         return ~state[1] & (state[0].fraction > 0)
@@ -68,6 +68,11 @@ def arrive(
     twice = Arrival(jnp.full((), 2, q.dtype), jnp.min(before), jnp.zeros((), jnp.int32))
     arrival, _ = lax.while_loop(goes_on, shorter, (twice, jnp.zeros((), bool)))
     return arrival
+
+
+def _arrival(fraction: jax.Array, distance: jax.Array) -> Arrival:
+    least = jnp.min(distance)
+    return Arrival(fraction, least, first_true(distance == least))
 
 
 def _allowed(distance: jax.Array) -> jax.Array:
@@ -97,8 +102,7 @@ def arrive_without_crossing(
     shapes = jax.eval_shape(lambda: merged_look(looking, robot, at(jnp.zeros((), q.dtype)), None, None)[0])
     looks: Looks = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     end = march(look, _OnTheWay(looks, looks.distance), q.dtype, LOOKS, SHORTEST)
-    distance = end.seen.looks.distance
-    return Arrival(end.share, jnp.min(distance), jnp.argmin(distance).astype(jnp.int32))
+    return _arrival(end.share, end.seen.looks.distance)
 
 
 class _OnTheWay(NamedTuple):
