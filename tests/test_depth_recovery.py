@@ -12,7 +12,8 @@ from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik.limits.combine import MergedRows
-from jaxik.solvers.differential.limit_recovery import recovery_of
+from jaxik.qp_solver import Program
+from jaxik.solvers.differential.limit_recovery import Demands, at_scale, minimise_at_largest_scale
 
 COUNT, SIZE, GAIN, MARGIN = 300, 3, 0.9, 0.005
 
@@ -33,9 +34,10 @@ def recovered(matrix: jax.Array, distance: jax.Array, reach: jax.Array) -> Any:
         right, size = GAIN * (distance - MARGIN), distance.shape
         least = -reach * jnp.sum(jnp.abs(matrix), axis=1)
         rows = MergedRows(matrix, right, np.ones(size, bool), jnp.full(size, GAIN * MARGIN, right.dtype), least)
-        found = recovery_of((jnp.full(SIZE, -reach), jnp.full(SIZE, reach)), rows, None)
-        assert found.rows is not None
-        return found.scale, found.rows[1]
+        asked = Demands((jnp.full(SIZE, -reach), jnp.full(SIZE, reach)), rows, None)
+        program = Program(jnp.eye(SIZE, dtype=right.dtype), jnp.zeros(SIZE, right.dtype), *asked.box, matrix, right)
+        scale, _ = minimise_at_largest_scale(program, asked, None, None)
+        return scale, at_scale(program, asked, scale).h
 
     return jax.vmap(one)(matrix, distance, reach)
 

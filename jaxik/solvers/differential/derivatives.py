@@ -19,14 +19,15 @@ from jaxik.solvers.differential.linearization import Linearization, evaluated, l
 from jaxik.solvers.differential.one_step import Stepped, has_no_solution, outcome
 
 
-def _model(arguments: tuple[Any, ...]) -> Linearization:
+def _model(arguments: tuple[Any, ...], stepped: Stepped) -> Linearization:
     problem, q, motion, damping, *_ = arguments
-    return linearized(problem, jnp.where(jnp.isfinite(q), q, problem.robot.q_home), motion, damping)
+    q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
+    return linearized(problem, q, motion, damping, stepped.recovery_scale)
 
 
 def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KKTInverse], jax.Array]:
     """Invert the KKT conditions of all levels; the derivative status is the worst of theirs."""
-    model, x = _model(arguments), [optimum.x for optimum in stepped.minima]
+    model, x = _model(arguments, stepped), [optimum.x for optimum in stepped.minima]
     inverses: list[KKTInverse] = []
     yielding = stepped.minima[0].yielding
     for j, optimum in enumerate(stepped.minima):
@@ -77,7 +78,7 @@ def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_o
     for level, kkt in enumerate(inverses):
 
         def program(arguments: tuple[Any, ...], *above: jax.Array, level: int = level) -> Program:
-            return program_below(_model(arguments), level, above, yielding)
+            return program_below(_model(arguments, stepped), level, above, yielding)
 
         optimum = stepped.minima[level]
         tangents.append(solution_tangent(optimum, kkt, jvp_of, program, *above))
@@ -90,7 +91,7 @@ def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_o
         fraction = stepped.result.fraction
         x = x if fraction is None else fraction * x
         shortened = jnp.zeros((), bool) if fraction is None else fraction < 1
-        return outcome(problem, q, motion, _model(arguments), x, yielding, none, shortened)
+        return outcome(problem, q, motion, _model(arguments, stepped), x, yielding, none, shortened)
 
     return jvp_of(outcome_of, above[-1]), tangents[0], [(t.x, t.rows, t.equalities) for t in tangents]
 

@@ -17,7 +17,8 @@ from jaxik.qp_solver import (
     minimise_in_elastic_box,
 )
 from jaxik.qp_solver.derivatives import Optimum, optimum_of
-from jaxik.solvers.differential.linearization import Linearization, WeightedRows
+from jaxik.solvers.differential.limit_recovery import Demands, minimise_at_largest_scale
+from jaxik.solvers.differential.linearization import Linearization, WeightedRows, program_of, scaled
 
 
 class Descent(NamedTuple):
@@ -36,13 +37,14 @@ class Descent(NamedTuple):
     each: tuple[Optimum, ...]
 
 
-def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptions | None) -> Descent:
-    """Minimise the objectives of all levels in order, each subject to limits, constraints and the levels above it.
-
-    A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes.
-    Repeated and dependent rows are allowed. What yields does so at the highest level, and stays as it is there.
-    """
+def highest_level(
+    model: Linearization, demands: Demands | None, warm_start: ActiveSet | None, options: QPOptions | None
+) -> tuple[Linearization, QPSolution]:
+    """Minimise the objective of the highest level: the linearization with its demands scaled as needed, the minimum."""
     program = program_of(model)
+    if demands is not None:
+        scale, first = minimise_at_largest_scale(program, demands, warm_start, options)
+        return scaled(model, demands, scale), first
     # A sum of squares has a minimum whatever its curvature, so in a box the status need not be checked.
     if program.A is not None:
         solver = minimise
@@ -50,7 +52,19 @@ def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptio
         solver = minimise_in_box
     else:
         solver = minimise_in_elastic_box if model.rows_are_elastic_bounds else minimise
-    first = solver(program, warm_start, options)
+    return model, solver(program, warm_start, options)
+
+
+def descend(model: Linearization, first: QPSolution, options: QPOptions | None) -> Descent:
+    """Minimise the objectives of all levels in order, each subject to limits, constraints and the levels above it.
+
+    A level keeps J x of all rows above it, J weighted with their costs, so that none of their residuals changes.
+    Repeated and dependent rows are allowed. What yields does so at the highest level, and stays as it is there.
+
+    Args:
+      first: of `highest_level`.
+    """
+    program = program_of(model)
     x, status, each = first.x, first.status, [optimum_of(first)]
     last = ActiveSet(first.active.bounds, first.active.rows)
     program = _with_yielded(program, each[0].yielding, x)
@@ -67,22 +81,6 @@ def descend(model: Linearization, warm_start: ActiveSet | None, options: QPOptio
         failed = jnp.where(solution.status == Status.INFEASIBLE, Status.TIMEOUT, solution.status)
         status = jnp.where(status == Status.CONVERGED, failed, status)
     return Descent(x, status.astype(jnp.int32), first, tuple(each))
-
-
-def program_of(model: Linearization) -> Program:
-    """The program of the highest level."""
-    return Program(
-        model.H,
-        model.c,
-        model.lower,
-        model.upper,
-        model.G,
-        model.h,
-        model.A,
-        model.b,
-        model.row_penalties,
-        model.equality_penalties,
-    )
 
 
 def program_below(model: Linearization, level: int, minima: Sequence[jax.Array], yielding: jax.Array | None) -> Program:

@@ -5,6 +5,7 @@ and Jacobian J adds |W (J x + gain e)|^2 / 2 to the objective over the displacem
 the damping.
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
@@ -26,8 +27,9 @@ from jaxik.problem.problem import (
     levels,
     limits_of,
 )
+from jaxik.qp_solver import Program
 from jaxik.solvers.differential.elastic_rows import beyond_reach, equality_penalties_of, with_elastic_limits
-from jaxik.solvers.differential.limit_recovery import recovery_of
+from jaxik.solvers.differential.limit_recovery import Demands, at_scale, minimise_at_largest_scale
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import map_tasks
 from jaxik.tasks.objective import Objective
@@ -129,8 +131,42 @@ def evaluated(problem: Problem, q: jax.Array) -> Kinematics:
     return forward(constants_of(problem.robot, readers), q)
 
 
-def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array) -> Linearization:
-    """Linearise a problem at one configuration (nq,), with one forward kinematics."""
+def linearized(
+    problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array, scale: jax.Array | None = None
+) -> Linearization:
+    """Linearise a problem at one configuration (nq,), at a scale () of all demands; None for the one of `step`."""
+    model, demands = with_demands(problem, q, motion, damping)
+    if demands is None:
+        return model
+    if scale is None:
+        program, asked = _without_derivatives(program_of(model), demands)
+        scale, _ = minimise_at_largest_scale(program, asked, None, None)
+    return scaled(model, demands, scale)
+
+
+def scaled(model: Linearization, demands: Demands, scale: jax.Array) -> Linearization:
+    """A linearization with its demands at a scale ()."""
+    program = at_scale(program_of(model), demands, scale)
+    return dataclasses.replace(model, lower=program.lower, upper=program.upper, h=program.h, recovery_scale=scale)
+
+
+def _without_derivatives(program: Program, demands: Demands) -> tuple[Program, Demands]:
+    """The same numbers, which derivatives do not look at."""
+    (lower, upper), rows, constraints = demands
+    if rows is not None:
+        rows = jax.lax.stop_gradient(rows._replace(by_depth=None))._replace(by_depth=rows.by_depth)
+    program, box, constraints = jax.lax.stop_gradient((program, (lower, upper), constraints))
+    return program, Demands(box, rows, constraints)
+
+
+def with_demands(
+    problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array
+) -> tuple[Linearization, Demands | None]:
+    """Linearise a problem at one configuration (nq,), with one forward kinematics; its demands as they are.
+
+    Returns:
+      The linearization, and what in it is demanded and can be scaled; None where all demands are feasible together.
+    """
     robot, constraints, limits = problem.robot, constraints_of(problem, couplings=True), limits_of(problem)
     kin = evaluated(problem, q)
     tasks = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
@@ -149,22 +185,28 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     merged = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
-    equality_penalties, held_rows, unmet = None, constraint_rows, None
+    equality_penalties, held, unmet = None, constraints, None
     if constraint_rows is not None and (elastic := elastic_constraints_of(problem)):
         residuals = {name: value.residual for name, value in constraint_values.items()}
         equality_penalties = equality_penalties_of(constraints, elastic, residuals)
         held = {name: task for name, task in constraints.items() if name not in elastic}
-        held_rows = _constraint_rows(held, constraint_values) if held else None
         fixed = (lower == 0) & (upper == 0)
         unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed)
         damping = damping + bending
-    recovery_scale, (lower, upper), limit_rows = recovery_of((lower, upper), merged, held_rows)
+    limit_rows = None if merged is None else (merged.matrix, merged.right)
     limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
     if unmet is not None and right is not None:
         right = right - unmet
+    demands = None
+    if merged is not None or held:
+        asked = constraint_rows
+        if asked is not None and equality_penalties is not None:
+            holds = jnp.isinf(equality_penalties)
+            asked = jnp.where(holds[:, None], asked[0], 0), jnp.where(holds, asked[1], 0)
+        demands = Demands((lower, upper), merged, asked)
     everything = constraint_values | task_values
-    return Linearization(
+    model = Linearization(
         objectives=tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
         weighted_rows=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),
         lower=lower,
@@ -176,11 +218,28 @@ def linearized(problem: Problem, q: jax.Array, motion: Motion, damping: jax.Arra
         row_penalties=row_penalties,
         equality_penalties=equality_penalties,
         unmet=unmet,
-        recovery_scale=recovery_scale,
+        recovery_scale=jnp.ones((), kin.q.dtype),
         residuals={name: value.residual for name, value in everything.items()},
         jacobians={name: value.jacobian for name, value in everything.items()},
         errors={name: value.error for name, value in everything.items() if value.error is not None},
         elastic_rows=elastic_rows,
+    )
+    return model, demands
+
+
+def program_of(model: Linearization) -> Program:
+    """The program of the highest level."""
+    return Program(
+        model.H,
+        model.c,
+        model.lower,
+        model.upper,
+        model.G,
+        model.h,
+        model.A,
+        model.b,
+        model.row_penalties,
+        model.equality_penalties,
     )
 
 

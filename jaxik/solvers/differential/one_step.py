@@ -13,18 +13,19 @@ from jaxik.problem.problem import Problem, effective_joint_limits, limits_of
 from jaxik.qp_solver import ActiveSet, QPOptions
 from jaxik.qp_solver.derivatives import Optimum
 from jaxik.results.step_result import StepResult
-from jaxik.solvers.differential.hierarchy import descend
+from jaxik.solvers.differential.hierarchy import descend, highest_level
 from jaxik.solvers.differential.integrate import integrate_within_limits
-from jaxik.solvers.differential.linearization import Linearization, linearized
+from jaxik.solvers.differential.linearization import Linearization, with_demands
 from jaxik.solvers.differential.shorten import arrive, arrive_without_crossing
 from jaxik.solvers.differential.yielded import yielded_of
 
 
 class Stepped(NamedTuple):
-    """The result of a step, and the minima of all its levels."""
+    """The result of a step, the minima of all its levels, and the scale () of its demands."""
 
     result: StepResult
     minima: tuple[Optimum, ...]
+    recovery_scale: jax.Array
 
 
 def take(
@@ -41,9 +42,10 @@ def take(
     # Under jit the duration has not been checked before.
     finite = jnp.all(jnp.isfinite(q)) & jnp.isfinite(motion.dt) & (motion.dt > 0)
     q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
-    model = linearized(problem, q, motion, damping)
+    model, demands = with_demands(problem, q, motion, damping)
     _check_start(warm_start, model)
-    descent = descend(model, warm_start, options)
+    model, first = highest_level(model, demands, warm_start, options)
+    descent = descend(model, first, options)
     status = jnp.where(finite, descent.status, Status.NONFINITE).astype(jnp.int32)
     none = has_no_solution(status)
     x = jnp.where(none, 0, descent.displacement)
@@ -58,7 +60,8 @@ def take(
         looking = looking_at_distances(limits_of(problem))
         fields |= arrival._asdict() | {"pair_names": merged_pair_names(looking, problem.robot)}
     not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
-    return Stepped(StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields), descent.each)
+    result = StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields)
+    return Stepped(result, descent.each, model.recovery_scale)
 
 
 def has_no_solution(status: jax.Array) -> jax.Array:
