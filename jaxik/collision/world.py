@@ -67,8 +67,13 @@ class World:
           cell: of the grid of a height field [m]; None: as wide as its own are.
 
         Raises:
-          JaxikError: if nothing stands still that collides; for a second height field, and what is of no kind here.
+          JaxikError: if nothing stands still that collides; for a second height field, what is of no kind here, and
+            what is no model.
         """
+        if not hasattr(model, "geom_contype"):
+            raise JaxikError(
+                f"model is a mujoco.MjModel, not {type(model).__name__}: of a file, mujoco.MjModel.from_xml_path(path)"
+            )
         return cls(**_standing(model, data, cell))
 
     @property

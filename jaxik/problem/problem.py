@@ -65,7 +65,9 @@ class Problem:
             _check("task", name, task, self.robot)
         if self.limits is not None:
             if not isinstance(self.limits, tuple | list):
-                raise JaxikError(f"limits is a tuple such as (ConfigurationLimit(),), not {self.limits!r}")
+                raise JaxikError(
+                    f"limits is a tuple such as (ConfigurationLimit(),), not of type {type(self.limits).__name__}"
+                )
             for limit in self.limits:
                 if isinstance(limit, Elastic) and not isinstance(limit.of, Limit):
                     raise JaxikError('an Elastic of a task is a constraint: constraints={"name": Elastic(...)}')

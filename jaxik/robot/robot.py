@@ -412,14 +412,18 @@ class Robot(RobotModel):
         """Whether a distance is below `margin` [m], or NaN: (*batch,) of bool.
 
         Args:
+          margin: (*batch,), below zero where shapes may overlap by as much.
           to: configurations (*batch, nq): whether one is on the way there as well, on which all joints move at constant
             rates and end together (`robot.integrate(q, t * robot.difference(q, to))`, t in [0, 1]); True also where up
             to 128 looks do not show that none is, as where shapes slide along each other nearer than 1e-4 m.
         """
+        margin = validation.array("margin", margin)
+        if not isinstance(margin, Tracer) and np.isnan(margin).any():
+            raise JaxikError(f"margin is a distance [m], not {np.asarray(margin)}")
         if to is None:
             return ~(self.clearance(q, world, pairs) >= margin)
         q, to = self._configuration(q), self._configuration(to)
-        ends = {"q": q, "to": to, "margin": validation.array("margin", margin)}
+        ends = {"q": q, "to": to, "margin": margin}
         table, evaluation = self._pairs(world, pairs)
         return ~batched.way_is_free(table, evaluation, self, world, ends)
 
