@@ -70,7 +70,7 @@ class Scene:
     def __init__(self, pairs: tuple[tuple[str, str], ...], each: int, below: bool, seed: int) -> None:
         rng, self.pairs, self.below = np.random.default_rng(seed), pairs, below
         count = each * len(pairs)
-        self.kinds = np.array([OBSTACLES.index(kind) for _, kind in pairs] * each)
+        self.kinds = np.array([[*OBSTACLES, "hulls", "cylinders"].index(kind) for _, kind in pairs] * each)
         q = np.asarray(arm().sample(jax.random.key(seed), (count,)), float)
         near = np.array([self._center(shape, q[i]) for i, (shape, _) in enumerate(pairs * each)])
         self.away = rng.normal(size=(count, 3))
@@ -98,10 +98,11 @@ class Scene:
         body = arm().topology.body_names[geometry.bodies[place]]
         return np.asarray(arm().frame_pose(q, arm().frame(body)).apply(jnp.asarray(geometry.position[place], float)))
 
+    def obstacles(self, given: Parameters) -> jaxik.World:
+        return world(given["center"], self.rotation @ jaxlie.SO3.exp(given["turn"]), given["size"], self.kinds)
+
     def problem(self, given: Parameters) -> jaxik.Problem:
-        rotation = self.rotation @ jaxlie.SO3.exp(given["turn"])
-        obstacles = world(given["center"], rotation, given["size"], self.kinds)
-        limit = jaxik.CollisionLimit(obstacles, pairs=self.pairs, margin=given["margin"][..., 0])
+        limit = jaxik.CollisionLimit(self.obstacles(given), pairs=self.pairs, margin=given["margin"][..., 0])
         robot = sized(given["shape"])
         rest = jaxik.PostureTask(given["posture"], cost=0.2, priority=int(self.below))
         tasks: dict[str, Any] = {"rest": rest}
@@ -167,6 +168,42 @@ def test_a_lower_level_that_is_held_up_by_an_obstacle_has_exact_derivatives() ->
 def test_all_kinds_of_pairs_have_exact_derivatives(shape: str) -> None:
     scene = Scene(tuple((shape, kind) for kind in OBSTACLES), 4, below=False, seed=1)
     exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 10)
+
+
+class AmongHulls(Scene):
+    """The same among hulls of 12 corners, or cylinders, which are curved."""
+
+    def obstacles(self, given: Parameters) -> jaxik.World:
+        rotation, half = self.rotation @ jaxlie.SO3.exp(given["turn"]), given["size"]
+        pose = jaxlie.SE3(jaxlie.SE3.from_rotation_and_translation(rotation, given["center"]).wxyz_xyz[..., None, :])
+        if self.pairs[0][1] == "cylinders":
+            return jaxik.World(cylinders=jaxik.Cylinders(pose, half[..., :1], half[..., 1:2]))
+        corners = np.random.default_rng(0).normal(size=(12, 3))
+        corners /= np.linalg.norm(corners, axis=1, keepdims=True)
+        return jaxik.World(hulls=jaxik.Hulls(pose, corners * half[..., None, None, :]))
+
+
+@exhaustive
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_hull_holds_up_has_exact_derivatives(shape: str) -> None:
+    scene = AmongHulls(((shape, "hulls"),), 12, below=False, seed=1)
+    options = jaxik.SolveOptions(step_tolerance=1e-14, max_steps=1000)
+    call = lambda x: jaxik.solve(scene.problem(x), x["start"], options=options)  # noqa: E731
+    found, moved, wrong, by_name = compared(scene, call)
+    # A solution that depends on its start is not settled, and differences are no measure of its derivative.
+    good = (found.derivative_status == jaxik.DerivativeStatus.EXACT) & (by_name["start"] < 1e-7)
+    assert (good & (moved > 0.05)).sum() >= 5
+    # Some moved solutions are settled to 1e-10 alone, and of 36 elements one is 1e-5 rad beside another corner.
+    each = np.stack([x[good] for x in by_name.values()])
+    assert np.mean(each < 1e-6) > 0.9 and np.median(wrong[good]) < 1e-6
+
+
+@exhaustive
+def test_what_a_cylinder_holds_up_has_approximate_derivatives() -> None:
+    scene = AmongHulls((("rod", "cylinders"),), 12, below=False, seed=1)
+    found, moved, _, _ = compared(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]))
+    held_up = (moved > 0.05) & (found.stationarity < 1e-8)
+    assert held_up.sum() >= 4 and (found.derivative_status[held_up] >= jaxik.DerivativeStatus.APPROXIMATE).all()
 
 
 @exhaustive

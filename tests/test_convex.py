@@ -18,6 +18,7 @@ from tables import mostly_exhaustive
 import jaxik
 from jaxik.collision.boxes import Box
 from jaxik.collision.convex import CYLINDER, ELLIPSOID, Hull, Primitive, convex_plane, of_box, of_segment
+from jaxik.collision.features import is_curved
 from jaxik.collision.gjk import convex_convex
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.segments import Segment
@@ -120,6 +121,31 @@ def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) 
     wrong = np.abs(row - differences).max(axis=1)[np.asarray(here.distance) > 0]
     assert np.quantile(wrong, 0.9) < 1e-3 and np.median(wrong) < 1e-5
     assert np.abs(np.linalg.norm(normal, axis=1) - 1).max() < 1e-12
+
+
+@pytest.mark.parametrize("kinds", mostly_exhaustive(CLASSES, [("primitive", "hull")]), ids="-".join)
+def test_distances_normals_and_points_of_polytopes_have_exact_derivatives(kinds: tuple[str, str]) -> None:
+    """By a twist and a growth of the first shape, against central differences: boxes, segments and hulls."""
+    a, b = (MAKE[kind](s) for kind, s in zip(kinds, shapes(1), strict=True))
+    step = 1e-6
+
+    def of(change: jax.Array) -> jax.Array:
+        turn, box = jaxlie.SO3.exp(change[3:6]), a.box
+        axes = tuple(from_array(turn @ jnp.asarray(pairs.array(axis))) for axis in box.axes)
+        center = box.center.map(lambda x, dx: x + dx, Vector(*change[:3]))
+        grown = a._replace(box=box._replace(center=center, axes=axes, half=box.half * (1 + change[6])))
+        if isinstance(grown, Hull):
+            grown = grown._replace(corners=grown.corners * (1 + change[6]))
+        found = convex_convex(grown, b)
+        return jnp.stack([found.distance, *found.normal.components, *found.point.components], axis=1)
+
+    zero, steps = jnp.zeros(7), step * jnp.eye(7)
+    after, before = (jax.jit(jax.vmap(of))(sign * steps) for sign in (1, -1))
+    differences = np.moveaxis(np.asarray(after - before), 0, -1) / (2 * step)
+    wrong = np.abs(np.asarray(jax.jit(jax.jacfwd(of))(zero)) - differences).max((1, 2))
+    wrong /= 1 + np.abs(differences).max((1, 2))
+    flat = ~np.asarray(is_curved(a) | is_curved(b))
+    assert wrong[flat].max() < 1e-6 and flat.sum() >= COUNT / 2
 
 
 @pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
@@ -269,6 +295,8 @@ def test_a_model_of_meshes_alone_names_what_takes_them() -> None:
         (lambda: jaxik.Ellipsoids([[0, 0, 0]], (1, 1)), "Ellipsoids: half_size has shape"),
         (lambda: jaxik.Hulls([[0, 0, 0]] * 2, np.zeros((3, 4, 3))), "Hulls: corners have shape"),
         (lambda: jaxik.Hulls([[0, 0, 0]], np.full((4, 3), np.nan)), "is finite"),
+        (lambda: jaxik.World.from_mujoco("scene.xml"), "is a mujoco.MjModel, not str"),
+        (lambda: hulled().in_collision(hulled().q_home, margin=np.nan), r"is a distance \[m\], not nan"),
     ],
 )
 def test_mistakes_are_told_in_a_line(make: Any, words: str) -> None:

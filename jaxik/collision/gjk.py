@@ -13,6 +13,7 @@ from jax.custom_batching import custom_vmap
 from jaxik.batching.trailing_vmap import vmap_last
 from jaxik.collision.contact import Contact, roundings
 from jaxik.collision.convex import Convex, probes
+from jaxik.collision.features import direction_of_features, is_curved
 from jaxik.collision.simplex import Corners, nearest_to_origin
 from jaxik.numerics.custom_rules import pure_rule
 from jaxik.numerics.fusion import materialize, materialize_mask
@@ -76,9 +77,10 @@ def convex_convex(a: Convex, b: Convex) -> Contact:
 
     Apart, it is the distance: exactly between hulls and boxes, to the tolerance of the steps at curved surfaces.
     Overlapping, it is minus a way out, the shortest one nearby, and not always the shortest of all: deeper than the
-    shapes are, never less deep. Derivatives of the distance are those along the normal, which is held, as the point is.
+    shapes are, never less deep. Derivatives of normal and point are those of the corners, edges and faces that are
+    nearest, and zero where a shape is curved.
     """
-    normal, point = _best_direction(*jax.tree.map(lax.stop_gradient, (a, b)))
+    normal, point = _best_direction(a, b)
     first, second = a.center + a.reach(normal), b.center + b.reach(-normal)
     return Contact(dot(normal, second - first), normal, point)
 
@@ -91,9 +93,12 @@ def _best_direction(a: Convex, b: Convex) -> tuple[Vector, Vector]:
 
 @_best_direction.defjvp
 @pure_rule
-def _held(primals: tuple[Convex, Convex], _: Any) -> tuple[Any, Any]:
-    found = _best_direction(*primals)
-    return found, jax.tree.map(jnp.zeros_like, found)
+def _turned(primals: tuple[Convex, Convex], tangents: tuple[Convex, Convex]) -> tuple[Any, Any]:
+    (a, b), found = primals, _best_direction(*primals)
+    normal = lax.stop_gradient(found[0])
+    _, turned = jax.jvp(lambda a, b: direction_of_features(a, b, normal), primals, tangents)
+    curved = is_curved(a) | is_curved(b)
+    return found, jax.tree.map(lambda x: jnp.where(curved, 0, x), turned)
 
 
 @custom_vmap

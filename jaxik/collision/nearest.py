@@ -8,6 +8,7 @@ import numpy as np
 from jax import lax
 
 from jaxik.collision.contact import either
+from jaxik.collision.convex import Primitive
 from jaxik.collision.distances import (
     PAIRS,
     SEPARATIONS,
@@ -19,9 +20,10 @@ from jaxik.collision.distances import (
     separations,
     separations_of,
 )
+from jaxik.collision.features import is_curved
 from jaxik.collision.gjk import convex_convex
 from jaxik.collision.pairs import PairTable
-from jaxik.collision.pieces import piece_grid
+from jaxik.collision.pieces import Grid
 from jaxik.collision.reach import largest_motion, seen_pairs
 from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics, forward
@@ -32,8 +34,6 @@ from jaxik.numerics.fusion import materialize
 # How far beside a configuration curvatures are compared [rad or m], and the share by which they may differ; in float32
 # and float64.
 BESIDE = (1e-3, 0.3), (1e-6, 1e-2)
-# Whose normals count as given where they are differentiated.
-HELD = convex_convex, piece_grid
 
 
 class NearestPairs(NamedTuple):
@@ -86,14 +86,15 @@ def nearest_pairs(
         moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
         rank = every / jnp.where(every > 0, moved, jnp.min(moved))
     found, which = _nearest(rank, count)
-    return NearestPairs(every[which] if soonest else found, _rows(given, table, kin, which), _held(table, which))
+    return NearestPairs(every[which] if soonest else found, _rows(given, table, kin, which), _held(given, which))
 
 
 def nearest_curvatures(
     geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, count: int
 ) -> Curvatures:
     """How the rows of the nearest pairs change along `integrate`: these rows alone are differentiated."""
-    _, which = _nearest(separations(geometry, world, table, kin), count)
+    given = operands(geometry, world, table, kin)
+    _, which = _nearest(separations_of(given), count)
 
     def rows(dq: jax.Array) -> tuple[jax.Array, jax.Array]:
         moved = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
@@ -109,12 +110,20 @@ def nearest_curvatures(
     bent = jnp.max(jnp.abs(ahead - behind), axis=(1, 2))
     jump = jnp.max(jnp.abs(after - before - 2 * step * here @ along), axis=1) / step
     symmetric = (here + here.swapaxes(1, 2)) / 2
-    return Curvatures(symmetric, jnp.maximum(bent, jump) > share * scale, _held(table, which))
+    return Curvatures(symmetric, jnp.maximum(bent, jump) > share * scale, _held(given, which))
 
 
-def _held(table: PairTable, which: jax.Array) -> jax.Array:
-    held = [np.full(len(pairs.turned), PAIRS[pairs.kinds] in HELD) for pairs in table.classes]
-    return jnp.asarray(np.concatenate(held))[which]
+def _held(given: list[Operands], which: jax.Array) -> jax.Array:
+    """Which pairs (k,) have a normal that counts as given where it is differentiated: grids, and what is curved."""
+
+    def of_class(pairs: Operands) -> jax.Array:
+        held = jnp.full(pairs.rows[0].size, isinstance(pairs.second.core, Grid))
+        for shapes, rows in zip((pairs.first, pairs.second), pairs.rows, strict=True):
+            if PAIRS[pairs.kinds] is convex_convex and isinstance(shapes.core, Primitive):
+                held = held | is_curved(shapes.core)[rows]
+        return held
+
+    return jnp.concatenate([of_class(pairs) for pairs in given])[which]
 
 
 def _rows(given: list[Operands], table: PairTable, kin: Kinematics, which: jax.Array) -> jax.Array:
