@@ -96,7 +96,18 @@ def test_what_starts_apart_stays_apart_and_every_step_has_a_solution() -> None:
     free = starts()[2] > 0
     assert 50 < free.sum() < 140
     assert by_mujoco(path[:, free]).max() < 1e-6
-    assert (said.clearance[:, free] > -1e-6).all() and (said.status == jaxik.Status.CONVERGED).all()
+    assert (said.clearance[:, free] > -1e-6).all() and (said.status[:, free] == jaxik.Status.CONVERGED).all()
+
+
+def test_a_step_that_makes_nothing_less_deep_says_so() -> None:
+    said = walked()[1]
+    came_out = np.diff(np.concatenate([starts()[2][None], said.clearance]), axis=0)
+    still = (said.clearance < -1e-6) & (came_out < 1e-6)
+    assert still.any() and (said.status == np.where(still, jaxik.Status.COLLIDES, jaxik.Status.CONVERGED)).all()
+    element = tuple(np.argwhere(still)[0])
+    one = jax.tree.map(lambda x: x[element], said)
+    with pytest.raises(JaxikError, match=r"1 of 1 elements are COLLIDES \(.* mm deep\)"):
+        one.check()
 
 
 @exhaustive

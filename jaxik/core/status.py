@@ -24,7 +24,8 @@ class Status(enum.IntEnum):
       far from its best iterate, which is returned.
     TIMEOUT: the steps were used up; the best configuration found is returned.
     INFEASIBLE: constraints contradict each other or the limits.
-    COLLIDES: of a solve: the best that a `CollisionLimit` leaves, and shapes are nearer than its margin.
+    COLLIDES: of a solve: the best that a `CollisionLimit` leaves, and shapes are nearer than its margin. Of a step:
+      shapes overlap, and it does not make the deepest less deep, as of an arm pierced by a plate.
     NONFINITE: a target, cost or start is NaN or infinite; the returned configuration is finite.
     """
 
@@ -49,8 +50,8 @@ class DerivativeStatus(enum.IntEnum):
       or ends of a pair that presses are nearest. Of a step also: a joint is at its limit and held there, as how far it
       may go is another inside and outside.
     APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
-      curvature changes is left out in part. Or a pair of shapes presses whose distance has no
-      formula: how its direction turns is left out. Of a step: its start is outside limits that contradict each other on
+      curvature changes is left out in part. Or a pair of shapes presses of which one is a cylinder, an ellipsoid or a
+      grid: how its direction turns is left out. Of a step: its start is outside limits that contradict each other on
       the way back: how much of it is demanded counts as given. Or an elastic constraint is near a singularity: which
       directions are weak counts as given. Of `track` with a `growth_limit`: shortened there or in a step before. Of a
       whole path: where it jumps, or misses a waypoint, counts as given; or shapes are nearer than asked: the curvature
@@ -78,7 +79,7 @@ REMEDIES = {
     Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
     Status.COLLIDES: "the target is in an obstacle or out of reach, or this start leads there: see Solution.clearance, "
-    "and try search where it was solve",
+    "and try search where it was solve; of a step: start from a free q, as solve or search finds one",
     Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
 }
 

@@ -47,17 +47,17 @@ class CollisionLimit(Limit):
 
     `step` looks at all pairs again where it arrives, and is shortened until none that was apart overlaps, and none that
     overlaps gets deeper than the deepest was. A start that is nearer than the margin moves out, the deepest pair first:
-    others may get as deep as that meanwhile, where they are in its way. `step(continuous=True)`
-    looks at the way as well, on which a fast joint may pass a thin obstacle.
+    others may get as deep as that meanwhile, where they are in its way. Where it does not get less deep the step is
+    COLLIDES. `step(continuous=True)` looks at the way as well, on which a fast joint may pass a thin obstacle.
 
     Of two boxes that face each other with corners or edges, it is their separation along an axis that is kept above the
     margin: their distance, which is never less, may then be more than the margin asks. Whether they overlap is exact.
 
     Derivatives of `solve`, `search` and `step` are exact with pairs that press on each other between spheres, capsules,
-    boxes and planes; of `solve` and `search`, with pairs that a lower priority presses as near as is aimed at, as well.
-    `derivative_status` says WEAKLY_ACTIVE where a pair is just that far apart and nothing presses on it, or where other
-    corners or edges of it take over, as of parallel faces; and APPROXIMATE where a cylinder, an ellipsoid, a hull or a
-    grid presses: how the direction from one shape to the other turns is left out there.
+    boxes, hulls and planes; of `solve` and `search`, with pairs that a lower priority presses as near as is aimed at,
+    as well. `derivative_status` says WEAKLY_ACTIVE where a pair is just that far apart and nothing presses on it, or
+    where other corners or edges of it take over, as of parallel faces; and APPROXIMATE where a cylinder, an ellipsoid
+    or a grid presses: how the direction from one shape to the other turns is left out there.
 
     Args:
       world: obstacles; None for the robot's own pairs alone. Moving them never recompiles.

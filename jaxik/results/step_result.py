@@ -1,12 +1,12 @@
 """What one step of differential inverse kinematics gives, for a person and for a program."""
 
-from typing import Any
+from typing import Any, Self
 
 import jax
 import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import Outcome, Status
+from jaxik.core.status import Outcome, Status, check
 from jaxik.qp_solver import QPSolution
 from jaxik.results import text
 from jaxik.results.nearest import nearest_pair, nearest_pairs
@@ -22,7 +22,8 @@ class StepResult(Outcome):
         Where the velocity is zero as there is no solution, where it began, with `q_home` for what is NaN.
       status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
         their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
-        NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero.
+        NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero. COLLIDES, with a
+        `CollisionLimit`: the program is solved, shapes overlap, and by less than 1e-6 m less than before the step.
       residuals: task, and constraint, to what it reports before the step, at the configuration it was taken from.
       yielded: of what is `Elastic`, by how much each row yields in this step, exactly 0 where it holds: by constraint
         what is left of `J dq + gain residual`, in the structure and unit of its residual, with its sign; by limit how
@@ -56,6 +57,16 @@ class StepResult(Outcome):
     nearest: jax.Array | None = leaf(0, default=None)
     yielded: dict[str, Any] = leaf(default_factory=dict)
     pair_names: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
+
+    def check(self) -> Self:
+        """Return this if every element converged.
+
+        Raises:
+          JaxikError: otherwise, on the host; names the elements, the reason, of those that are COLLIDES the nearest
+            pair and its depth, and the remedy.
+        """
+        check(self.status, notes={Status.COLLIDES: lambda index: nearest_pair(self, index)})
+        return self
 
     def __repr__(self) -> str:
         """How steps ended, which shapes overlap, what yields, and what derivatives are worth."""

@@ -51,6 +51,7 @@ def take(
     x = jnp.where(none, 0, descent.displacement)
     arrival = (arrive_without_crossing if continuous else arrive)(problem, q, x, model.lower, model.upper)
     if arrival is not None:
+        status = jnp.where((status == Status.CONVERGED) & arrival.stands_still, Status.COLLIDES, status)
         status = jnp.where(jnp.isnan(arrival.clearance), Status.NONFINITE, status).astype(jnp.int32)
         none = has_no_solution(status)
     x = x if arrival is None else arrival.fraction * x
@@ -58,7 +59,8 @@ def take(
     fields = outcome(problem, q, motion, model, x, descent.each[0].yielding, none, shortened)
     if arrival is not None:
         looking = looking_at_distances(limits_of(problem))
-        fields |= arrival._asdict() | {"pair_names": merged_pair_names(looking, problem.robot)}
+        fields |= {"fraction": arrival.fraction, "clearance": arrival.clearance, "nearest": arrival.nearest}
+        fields["pair_names"] = merged_pair_names(looking, problem.robot)
     not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
     result = StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields)
     return Stepped(result, descent.each, model.recovery_scale)

@@ -21,6 +21,8 @@ ROUNDINGS = 4
 # Configurations on the way of a step that are looked at, and the least part of it between two of them. Of steps far
 # from all obstacles the first two looks are all.
 LOOKS, SHORTEST = 24, 2.0**-7
+# A step that takes overlapping shapes by less apart [m] stands still.
+STILL = 1e-6
 
 
 class Arrival(NamedTuple):
@@ -30,11 +32,18 @@ class Arrival(NamedTuple):
       fraction (): of the displacement; 1, 1/2, 1/4, 1/8, or 0; where the way is looked at, any.
       clearance (): the least distance [m] there.
       nearest (): which pair has it, of those of all limits that look at distances.
+      deepest (): the least distance before the step, where shapes overlapped.
     """
 
     fraction: jax.Array
     clearance: jax.Array
     nearest: jax.Array
+    deepest: jax.Array
+
+    @property
+    def stands_still(self) -> jax.Array:
+        """Whether shapes overlap, the deepest of them no less than before ()."""
+        return (self.clearance < -STILL) & (self.clearance < self.deepest + STILL)
 
 
 def arrive(
@@ -59,20 +68,20 @@ def arrive(
         fraction = jnp.where(fraction < 0.5**HALVINGS, 0, fraction)
         reached, _ = integrate_within_limits(moving, q, fraction * displacement, lower, upper)
         found = merged_distances(looking, robot, forward(constants, reached))
-        return _arrival(fraction, found), jnp.all(found >= allowed)
+        return _arrival(fraction, found, state[0].deepest), jnp.all(found >= allowed)
 
     def goes_on(state: tuple[Arrival, jax.Array]) -> jax.Array:
         return ~state[1] & (state[0].fraction > 0)
 
     # The first is the whole displacement: in the loop as well, where it is compiled once.
-    twice = Arrival(jnp.full((), 2, q.dtype), jnp.min(before), jnp.zeros((), jnp.int32))
+    twice = Arrival(jnp.full((), 2, q.dtype), jnp.min(before), jnp.zeros((), jnp.int32), jnp.min(before))
     arrival, _ = lax.while_loop(goes_on, shorter, (twice, jnp.zeros((), bool)))
     return arrival
 
 
-def _arrival(fraction: jax.Array, distance: jax.Array) -> Arrival:
+def _arrival(fraction: jax.Array, distance: jax.Array, deepest: jax.Array) -> Arrival:
     least = jnp.min(distance)
-    return Arrival(fraction, least, first_true(distance == least))
+    return Arrival(fraction, least, first_true(distance == least), deepest)
 
 
 def _allowed(distance: jax.Array) -> jax.Array:
@@ -102,7 +111,7 @@ def arrive_without_crossing(
     shapes = jax.eval_shape(lambda: merged_look(looking, robot, at(jnp.zeros((), q.dtype)), None, None)[0])
     looks: Looks = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     end = march(look, _OnTheWay(looks, looks.distance), q.dtype, LOOKS, SHORTEST)
-    return _arrival(end.share, end.seen.looks.distance)
+    return _arrival(end.share, end.seen.looks.distance, jnp.min(end.seen.allowed))
 
 
 class _OnTheWay(NamedTuple):
