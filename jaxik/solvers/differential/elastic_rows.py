@@ -1,5 +1,6 @@
 """Rows of a step that may yield: their penalties, and what singularities keep from their demands."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -96,14 +97,21 @@ def beyond_reach(
             for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)
         ]
         forces = jax.tree.unflatten(structure, parts)
-
-        def bent(
-            name: str = name, forces: Any = forces, own: jax.Array = own, inverse: jax.Array = inverse
-        ) -> jax.Array:
-            curved = constraints[name].second_derivative(problem.robot, kin, forces)
-            # In the motions that the rows leave free; and those that they hardly hold.
-            free = jnp.eye(kin.nv, dtype=right.dtype) - own.T @ inverse @ own
-            return BENDING * jnp.abs(jnp.sum(free * (curved @ free), axis=0))
-
+        bent = functools.partial(_bent, constraints[name], problem, kin, forces, own, inverse)
         bending = bending + jax.lax.cond(jnp.any(weak != 0), bent, lambda: jnp.zeros(kin.nv, right.dtype))
     return jnp.concatenate(found), jax.lax.stop_gradient(bending)
+
+
+def _bent(task: Task, problem: Problem, kin: Kinematics, forces: Any, rows: jax.Array, inverse: jax.Array) -> jax.Array:
+    """The damping (nv,) that the second derivative asks for in the motions that rows leave free, or hardly hold.
+
+    Args:
+      task: the constraint.
+      problem, kin: its robot, and where that is.
+      forces: on its residual, in the structure of that.
+      rows (p, nv): of the constraint.
+      inverse (p, p): of `rows @ rows.T`, in directions that are not weak.
+    """
+    curved = task.second_derivative(problem.robot, kin, forces)
+    free = jnp.eye(kin.nv, dtype=rows.dtype) - rows.T @ inverse @ rows
+    return BENDING * jnp.abs(jnp.sum(free * (curved @ free), axis=0))
