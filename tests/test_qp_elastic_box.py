@@ -119,6 +119,27 @@ def test_bounds_that_hard_ones_make_yield_at_a_large_penalty_converge_in_float32
     np.testing.assert_array_equal(found.active.yielding, np.broadcast_to([1, 0], found.active.yielding.shape))
 
 
+def test_two_points_about_as_low_are_no_cycle_in_float32() -> None:
+    """A step of a Panda: clipped steps went back and forth, as rounding excused one that rose by 8e-8."""
+    below = [
+        [1.362146],
+        [0.01942033, 1.351001],
+        [1.144578, -0.03679517, 1.323567],
+        [-0.02434989, -1.372007, 0.06959035, 1.522314],
+        [-0.5515378, 0.03178616, -0.9705507, -0.08830292, 1.036045],
+        [0.3206522, -1.109283, 0.2281389, 1.155215, -0.04716762, 1.107747],
+        [-1.059862, -0.3522002, -0.7021686, 0.3813345, 0.2137215, -0.001632608, 1.084059],
+    ]
+    c = [-0.001089271, 0.116956, -0.02222805, -0.3344548, 0.06139479, -0.1408563, 0.003847521]
+    hessian = np.zeros((N, N))
+    for k, row in enumerate(below):
+        hessian[k, : k + 1] = hessian[: k + 1, k] = row
+    wide, rows = np.full(N, 4.0), np.concatenate([np.eye(N), -np.eye(N)])
+    program = Program(hessian, np.array(c), -wide, wide, rows, np.full(2 * N, 0.02), row_penalties=np.full(2 * N, 0.01))
+    found = jax.jit(minimise_in_elastic_box)(jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), program))
+    assert found.status == Status.CONVERGED and found.iterations < 50
+
+
 @pytest.mark.parametrize("field", ["c", "h", "row_penalties"])
 def test_what_is_no_number_is_a_status(field: str) -> None:
     program = jax.tree.map(lambda x: jnp.asarray(x[0]), programs())

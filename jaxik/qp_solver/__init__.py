@@ -1,6 +1,7 @@
 """Convex quadratic programs with bounds, rows and equalities: `minimise` takes one element, `qp` a batch.
 
-`dispatch.py` chooses: projected Newton for bounds alone, the dual active-set method for the rest. Imports core,
+`dispatch.py` chooses: projected Newton for bounds alone, an interior point for equalities that may yield within bounds,
+the dual active-set method for the rest. Imports core,
 numerics and batching.
 """
 

@@ -1,4 +1,8 @@
-"""Choose the solver of a program: projected Newton for bounds alone, the dual active-set method for the rest."""
+"""Choose the solver of a program.
+
+Projected Newton for bounds alone, an interior point for equalities that may yield, the dual active-set method for the
+rest, and where those do not find a minimum.
+"""
 
 import dataclasses
 
@@ -8,6 +12,7 @@ from jax import lax
 from jaxik.core.status import Status
 from jaxik.qp_solver.active_set import minimise as minimise_active_set
 from jaxik.qp_solver.elastic_box import elastic_projected_newton
+from jaxik.qp_solver.elastic_equalities import elastic_equalities
 from jaxik.qp_solver.options import QPOptions, max_iterations, tolerance
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.projected_newton import projected_newton
@@ -17,14 +22,15 @@ from jaxik.qp_solver.scaling import units
 def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
     """Minimise one convex quadratic program: a function of one element, for `lanes` and `vmap`.
 
-    Programs of bounds alone take projected Newton steps. Programs with rows or equalities, and those without a minimum,
-    go to `active_set.minimise`, which has the same arguments and result.
+    Programs of bounds alone take projected Newton steps, those of bounds and equalities that may yield an interior
+    point. Other programs, and those without a minimum, go to `active_set.minimise`, which has the same arguments and
+    result.
     """
-    if program.G is not None or program.A is not None:
+    if program.G is not None or (program.A is not None and program.equality_penalties is None):
         return minimise_active_set(program, warm_start, options)
-    boxed = minimise_in_box(program, warm_start, options)
-    solved = (boxed.status == Status.CONVERGED) & jnp.all(program.lower <= program.upper)
-    return lax.cond(solved, lambda: boxed, lambda: minimise_active_set(program, warm_start, options))
+    found = (minimise_in_box if program.A is None else minimise_with_elastic_equalities)(program, warm_start, options)
+    solved = (found.status == Status.CONVERGED) & jnp.all(program.lower <= program.upper)
+    return lax.cond(solved, lambda: found, lambda: minimise_active_set(program, warm_start, options))
 
 
 def minimise_in_box(
@@ -52,3 +58,17 @@ def minimise_in_elastic_box(
     rows = 0 if program.h is None else program.h.shape[0]
     limit = max_iterations(options, program.c.shape[0] + rows)
     return elastic_projected_newton(program._replace(H=hessian), warm_start, limit, tolerance(options, program.c.dtype))
+
+
+def minimise_with_elastic_equalities(
+    program: Program, warm_start: ActiveSet | None = None, options: QPOptions | None = None
+) -> QPSolution:
+    """Minimise a program of bounds, which do not cross, and equalities with penalties, where that converges.
+
+    An interior point starts in the middle: `warm_start` is not looked at.
+    """
+    del warm_start
+    options = QPOptions() if options is None else options
+    hessian = 0.5 * (program.H + program.H.T)
+    limit = max_iterations(options, program.c.shape[0])
+    return elastic_equalities(program._replace(H=hessian), limit, tolerance(options, program.c.dtype))

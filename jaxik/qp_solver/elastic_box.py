@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.core.status import DerivativeStatus, Status
-from jaxik.qp_solver.certificate import no_certificate
-from jaxik.qp_solver.finalize import all_finite
-from jaxik.qp_solver.optimality import kkt_residual, objective
+from jaxik.core.status import Status
+from jaxik.qp_solver.finalize import all_finite, solution_of
+from jaxik.qp_solver.optimality import kkt_residual
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.projected_newton import NOISE, State, initial_state, projected_step
 from jaxik.qp_solver.scaling import units
@@ -160,16 +159,5 @@ def _solution(
     residual = kkt_residual(plain, x, bounds, nothing, pushes)
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
     status = jnp.where(all_finite(program), status, Status.NONFINITE)
-    return QPSolution(
-        x=x,
-        status=status.astype(jnp.int32),
-        objective=objective(program, x),
-        bound_multipliers=bounds,
-        row_multipliers=rows,
-        equality_multipliers=nothing,
-        active=ActiveSet(side.astype(jnp.int32), held > 0, yields.astype(jnp.int32)),
-        kkt_residual=residual,
-        iterations=state.iterations,
-        certificate=no_certificate(program),
-        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
-    )
+    active = ActiveSet(side, held > 0, yields)
+    return solution_of(program, x, status, (bounds, rows, nothing), active, residual, state.iterations)

@@ -1,11 +1,13 @@
 """Turn the last iterate into a `QPSolution`: original units, status, residual and certificate."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.qp_solver import goldfarb_idnani
-from jaxik.qp_solver.certificate import crossed_bounds, farkas
+from jaxik.qp_solver.certificate import crossed_bounds, farkas, no_certificate
 from jaxik.qp_solver.optimality import kkt_residual, objective
 from jaxik.qp_solver.options import QPOptions, tolerance
 from jaxik.qp_solver.program import ActiveSet, Certificate, Program, QPSolution
@@ -61,23 +63,43 @@ def finalize(
         lambda a, b: jnp.where(crosses, a, jnp.where(state.infeasible, b, 0)), crossed_bounds(original), ray
     )
     proof = jax.tree.map(lambda x: jnp.where(finite, x, 0), proof)
+    held = ActiveSet(jnp.where(active[:n], sign, 0), active[n : n + rows], None if side is None else side[n:])
+    residual = jnp.where(finite & ~crosses, residual, jnp.inf)
+    solution = solution_of(original, x, status, (bounds, inequalities, equalities), held, residual, state.iterations)
+    direction = jnp.where(unbounded & finite, direction, 0)
+    return dataclasses.replace(
+        solution, certificate=Certificate(proof.lower, proof.upper, proof.rows, proof.equalities, direction)
+    )
+
+
+def solution_of(
+    program: Program,
+    x: jax.Array,
+    status: jax.Array,
+    multipliers: tuple[jax.Array, jax.Array, jax.Array],
+    active: ActiveSet,
+    residual: jax.Array,
+    iterations: jax.Array,
+) -> QPSolution:
+    """The solution at x (n,) of a program that has a minimum: without a certificate.
+
+    Args:
+      program, x, status: as in `QPSolution`.
+      multipliers: of bounds (n,), rows (m,) and equalities (p,).
+      active, residual, iterations: as in `QPSolution`.
+    """
+    yields = None if active.yielding is None else active.yielding.astype(jnp.int32)
     return QPSolution(
         x=x,
         status=status.astype(jnp.int32),
-        objective=objective(original, x),
-        bound_multipliers=bounds,
-        row_multipliers=inequalities,
-        equality_multipliers=equalities,
-        active=ActiveSet(
-            jnp.where(active[:n], sign, 0).astype(jnp.int32),
-            active[n : n + rows],
-            None if side is None else side[n:].astype(jnp.int32),
-        ),
-        kkt_residual=jnp.where(finite & ~crosses, residual, jnp.inf),
-        iterations=state.iterations,
-        certificate=Certificate(
-            proof.lower, proof.upper, proof.rows, proof.equalities, jnp.where(unbounded & finite, direction, 0)
-        ),
+        objective=objective(program, x),
+        bound_multipliers=multipliers[0],
+        row_multipliers=multipliers[1],
+        equality_multipliers=multipliers[2],
+        active=ActiveSet(active.bounds.astype(jnp.int32), active.rows, yields),
+        kkt_residual=residual,
+        iterations=iterations,
+        certificate=no_certificate(program),
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
     )
 

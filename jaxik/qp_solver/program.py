@@ -100,8 +100,8 @@ class QPSolution(Outcome):
         absolute terms, and once more with variables in units in which the diagonal of H is 1. Violations of rows and
         equalities, relative to 1 or the sum of their absolute terms. Complementarity: the smaller one of a row's
         multiplier and slack, relative alike. Bounds and signs of multipliers hold exactly.
-      iterations (*batch,): eliminations where there are bounds alone, else constraints that entered or left the active
-        set after the start, int32.
+      iterations (*batch,): eliminations where there are bounds alone, steps where there are only equalities that may
+        yield besides, else constraints that entered or left the active set after the start, int32.
       certificate: of INFEASIBLE and DIVERGED.
       derivative_status (*batch,): of `DerivativeStatus`, int32: how far the derivative of x, multipliers and
         objective can be trusted, where the call was differentiated; else NOT_COMPUTED.

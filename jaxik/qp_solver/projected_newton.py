@@ -13,17 +13,18 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.core.status import DerivativeStatus, Status
+from jaxik.core.status import Status
 from jaxik.numerics.linalg import solve_positive
-from jaxik.qp_solver.certificate import no_certificate
-from jaxik.qp_solver.finalize import all_finite
-from jaxik.qp_solver.optimality import kkt_residual, objective
+from jaxik.qp_solver.finalize import all_finite, solution_of
+from jaxik.qp_solver.optimality import kkt_residual
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 
 # A gradient below this many roundings of its terms is zero.
 NOISE = 16
 # The fraction of the linear decrease that a clipped step has to bring (Armijo).
 SUFFICIENT = 1e-4
+# After so many steps rounding excuses none that rises: two to points about as low would go back and forth.
+PATIENCE = 24
 # A refinement that leaves more than this fraction of the gradient is the last.
 STAGNANT = 0.5
 # Curvature is added in steps of this factor, up to about this fraction of the largest one.
@@ -73,19 +74,8 @@ def projected_newton(
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
     status = jnp.where(all_finite(program), status, Status.NONFINITE)
     x = jnp.where(jnp.isfinite(state.x), state.x, 0)
-    return QPSolution(
-        x=x,
-        status=status.astype(jnp.int32),
-        objective=objective(program, x),
-        bound_multipliers=multipliers,
-        row_multipliers=nothing,
-        equality_multipliers=nothing,
-        active=ActiveSet(side.astype(jnp.int32), jnp.zeros(0, bool)),
-        kkt_residual=residual,
-        iterations=state.iterations,
-        certificate=no_certificate(program),
-        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
-    )
+    active = ActiveSet(side, jnp.zeros(0, bool))
+    return solution_of(program, x, status, (multipliers, nothing, nothing), active, residual, state.iterations)
 
 
 def initial_state(program: Program, x: jax.Array, fixed: jax.Array) -> State:
@@ -127,6 +117,7 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     # The mean gradient gives the difference of a quadratic exactly.
     moved = clipped - x
     promised, tolerated = jnp.sum(state.gradient * moved), jnp.sum(noise * jnp.abs(moved))
+    tolerated = jnp.where(state.iterations < PATIENCE, tolerated, 0)
     sufficient = 0.5 * jnp.sum((state.gradient + gradient) * moved) <= SUFFICIENT * promised + tolerated
     sufficient = sufficient | (state.iterations == 0)
     # The step to the first bound always decreases the objective.
