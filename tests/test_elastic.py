@@ -92,7 +92,7 @@ def test_a_step_that_is_shortened_before_an_obstacle_yields_all_that_it_misses()
     """Past balls that the tip touches: none, half of the step, and all of it."""
     ended = ARM.replace("<site", '<geom type="sphere" size="0.02" pos="0.3 0 0"/><site')
     robot = jaxik.load_robot(ended, geometry="model")
-    away = np.array([[-0.1270, -0.0336, 0], [-0.1141, -0.1441, 0], [0, 1.0, 0]])
+    away = np.array([[-0.1270, -0.0336, 0], [-0.0342, -0.0940, 0], [0, 1.0, 0]])
     ways = np.array([[-0.0677, -0.1210, 0], [0.4552, -0.3021, 0], [0.01, 0, 0]])
     radius = np.linalg.norm(away, axis=1) - 0.021
     ball = jaxik.World(spheres=jaxik.Spheres(jnp.asarray(start() + away)[:, None], jnp.asarray(radius)[:, None]))

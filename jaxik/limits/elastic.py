@@ -43,10 +43,11 @@ class Elastic:
 
     Near a singularity, as a stretched arm, a demand would ask a step for any speed, and the next one for the opposite.
     So a constraint is held in directions whose singular value s is above s0 = sqrt(singular_value^2 + |gain residual|),
-    below which the linear rows are wrong by as much as they demand (a curvature of 1 m or rad is assumed), and in the
-    others as `(2 - s^2 / s0^2) s^2 / s0^2` of the demand: smoothly less, so that no displacement is more than 1.1
-    |gain residual| / s0. The rest yields, and is in `yielded`. A stretched arm so follows a target that returns late,
-    as it bends slowly at first.
+    below which the linear rows are wrong by as much as they demand (a curvature of 1 m or rad is assumed). In the
+    others it is a task beside those of the highest priority, of least squares with the weight
+    `penalty / s0^2 / (1 - s^2 / s0^2)^2`; and what the second derivative of its residual makes of a motion is damped.
+    The rest yields, and is in `yielded`. So an arm whose target leaves its reach and returns comes to rest and follows
+    again, by velocities whose changes shrink with the steps, where gains are rates times `dt`.
 
     Of those that cannot be held together the ones of the lower `order` yield first: a rank multiplies the penalty by
     10. It yields only where that saves more than ten times as much of a rank below; those of one rank share, by their

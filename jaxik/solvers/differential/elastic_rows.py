@@ -2,7 +2,8 @@
 
 import functools
 import itertools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +12,18 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Rows
 from jaxik.limits.elastic import Elastic, rows_of_limit
-from jaxik.numerics.linalg import weak_directions
+from jaxik.numerics.linalg import solve_positive, weak_directions
 from jaxik.problem.problem import Problem, constraints_of, elastic_limits_of, limits_of
 from jaxik.tasks.base import Task
+from jaxik.tasks.objective import Objective
 from jaxik.tasks.weights import row_weights
 
-# A semidefinite second derivative is at most this many times its diagonal in size, of as many joints.
-BENDING = 4.0
+# Damping by the second derivative: so many times that of the residual, so that an arm stretches in no less than the
+# time of its gain; and of the demand, as a semidefinite matrix is at most so many times its diagonal in size.
+RESIDUAL, DEMAND = 1.0, 2.0
+# The share of it where the arm bends again, which is to be prompt; and so many times that of the square of the singular
+# value, for where the residual changes its sign.
+RETURN, FLOOR = 0.5, 0.1
 
 
 def with_elastic_limits(
@@ -57,61 +63,115 @@ def equality_penalties_of(
 
 
 def beyond_reach(
-    problem: Problem, elastic: dict[str, Elastic], rows: Rows, residuals: dict[str, Any], kin: Kinematics, fixed: Any
+    problem: Problem,
+    elastic: dict[str, Elastic],
+    rows: Rows,
+    residuals: dict[str, Any],
+    kin: Kinematics,
+    fixed: Any,
+    objective: Objective,
 ) -> tuple[jax.Array, jax.Array]:
     """What is not demanded of elastic constraints, in directions of singular values that are small.
 
-    There the linear rows leave motions free that a penalty on the residual itself would not: its second derivative is
-    the penalty times that of the residual. The size of its diagonal, times a constant, is added as damping: of either
-    sign, as motions that were free of a sudden, where the demand of a target that returns changes its sign, would jump.
+    There a constraint is a task: least squares with a weight that grows without bound towards the singular value from
+    which on it is held. So what the other tasks do is taken up smoothly where the arm stretches. With a weight alone,
+    motions that the rows leave free would be as fast as the next step undoes them: what the second derivative of the
+    residual makes of a motion is damped, by the size of its diagonal.
 
     Args:
       rows: A (p, nv) and b (p,) of all constraints.
       residuals: of these.
       fixed: mask (nv,) of degrees of freedom that do not move.
+      objective: of the tasks of the highest priority.
 
     Returns:
       What is taken from b (p,), and that damping (nv,).
     """
-    (matrix, right), constraints = jax.lax.stop_gradient(rows), constraints_of(problem, couplings=True)
-    found, start, bending = [], 0, jnp.zeros(kin.nv, right.dtype)
+    matrix, right = jax.lax.stop_gradient(rows[0]), rows[1]
+    parts: dict[str, _Weak] = {}
+    unmet: dict[str, jax.Array] = {}
+    start, damping = 0, jnp.zeros(kin.nv, right.dtype)
     for name, residual in residuals.items():
-        leaves, structure = jax.tree.flatten(residual)
-        ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=start))
-        own, demand = jnp.where(fixed, 0, matrix[start : ends[-1]]), right[start : ends[-1]]
-        start = ends[-1]
-        if name not in elastic:
-            found.append(jnp.zeros_like(demand))
-            continue
-        least = elastic[name].singular_value.astype(own.dtype) ** 2 + jnp.sqrt(jnp.sum(demand * demand))
-        least = jnp.maximum(least, jnp.finfo(own.dtype).tiny ** 0.5)
-        weak, inverse = weak_directions(own @ own.T, jax.lax.stop_gradient(least))
-        found.append(weak @ rows[1][ends[0] : start])
-        if type(constraints[name]).constraint_rows is not Task.constraint_rows:
-            continue  # its rows are not its residual, whose second derivative is known
-        # A share of the second derivative at a gain, as rows demand that share of the residual.
-        gain = jnp.asarray(constraints[name].gain, right.dtype)
-        force = -elastic[name].row_penalty.astype(right.dtype) / jnp.where(gain > 0, gain, 1) * (weak @ demand) / least
-        parts = [
-            force[i - ends[0] : j - ends[0]].reshape(x.shape)
-            for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)
-        ]
-        forces = jax.tree.unflatten(structure, parts)
-        bent = functools.partial(_bent, constraints[name], problem, kin, forces, own, inverse)
-        bending = bending + jax.lax.cond(jnp.any(weak != 0), bent, lambda: jnp.zeros(kin.nv, right.dtype))
-    return jnp.concatenate(found), jax.lax.stop_gradient(bending)
+        end = start + sum(leaf.size for leaf in jax.tree.leaves(residual))
+        unmet[name] = jnp.zeros(end - start, right.dtype)
+        if name in elastic:
+            part = _weak_part(elastic[name], jnp.where(fixed, 0, matrix[start:end]), right[start:end])
+            bend = functools.partial(_bending, problem, name, elastic[name], part, residual, kin)
+            damping = damping + _where_any(part, bend, jnp.zeros_like(damping))
+            parts[name] = part
+        start = end
+    damping = jax.lax.stop_gradient(damping)
+    for name, part in parts.items():
+        unmet[name] = _where_any(part, functools.partial(_unmet, part, objective, damping, fixed), unmet[name])
+    return jnp.concatenate(list(unmet.values())), damping
 
 
-def _bent(task: Task, problem: Problem, kin: Kinematics, forces: Any, rows: jax.Array, inverse: jax.Array) -> jax.Array:
-    """The damping (nv,) that the second derivative asks for in the motions that rows leave free, or hardly hold.
+class _Weak(NamedTuple):
+    """Of one constraint with p rows.
 
-    Args:
-      task: the constraint.
-      problem, kin: its robot, and where that is.
-      forces: on its residual, in the structure of that.
-      rows (p, nv): of the constraint.
-      inverse (p, p): of `rows @ rows.T`, in directions that are not weak.
+    Attributes:
+      matrix (p, nv), demand (p,): its rows, without degrees of freedom that do not move.
+      share (p, p): of the identity, 1 in directions without any singular value, 0 in those that are held.
+      inverse (p, p): of matrix matrix', regular.
+      weight (): of least squares in directions of share 1.
+      any (): whether a direction is weak.
     """
-    curved = task.second_derivative(problem.robot, kin, forces)
-    free = jnp.eye(kin.nv, dtype=rows.dtype) - rows.T @ inverse @ rows
-    return BENDING * jnp.abs(jnp.sum(free * (curved @ free), axis=0))
+
+    matrix: jax.Array
+    demand: jax.Array
+    share: jax.Array
+    inverse: jax.Array
+    weight: jax.Array
+    any: jax.Array
+
+
+def _weak_part(elastic: Elastic, matrix: jax.Array, demand: jax.Array) -> _Weak:
+    given = jax.lax.stop_gradient(demand)
+    least = elastic.singular_value.astype(given.dtype) ** 2 + jnp.sqrt(jnp.sum(given * given))
+    least = jax.lax.stop_gradient(jnp.maximum(least, jnp.finfo(given.dtype).tiny ** 0.5))
+    share, inverse = weak_directions(matrix @ matrix.T, least)
+    weight = elastic.row_penalty.astype(given.dtype) / least
+    return _Weak(matrix, demand, share, inverse, jax.lax.stop_gradient(weight), jnp.any(share != 0))
+
+
+def _where_any(part: _Weak, function: Callable[[], jax.Array], otherwise: jax.Array) -> jax.Array:
+    """What a function returns where a direction is weak; it is run only there."""
+    return jax.lax.cond(part.any, function, lambda: otherwise)
+
+
+def _unmet(part: _Weak, objective: Objective, damping: jax.Array, fixed: jax.Array) -> jax.Array:
+    """What (p,) of the demand the least squares leave, of all tasks and the rows; quasidefinite, so without pivoting.
+
+    Vanderbei, "Symmetric quasidefinite matrices" (SIAM J. Optim. 5, 1995).
+    """
+    unmoved = jnp.eye(damping.shape[0], dtype=damping.dtype)
+    curvature = jnp.where(fixed[:, None] | fixed, unmoved, objective.H + jnp.diag(damping))
+    loose = part.share / part.weight
+    columns = jnp.concatenate([curvature, part.matrix]), jnp.concatenate([part.matrix.T, -loose])
+    right = jnp.concatenate([jnp.where(fixed, 0, -objective.c), part.demand])
+    solution, _ = solve_positive(jax.lax.stop_gradient(jnp.concatenate(columns, axis=1)), right)
+    return -loose @ solution[damping.shape[0] :]
+
+
+def _bending(problem: Problem, name: str, elastic: Elastic, part: _Weak, residual: Any, kin: Kinematics) -> jax.Array:
+    """The damping (nv,) of motions that the rows of a constraint leave free, where it has weak directions."""
+    task = constraints_of(problem, couplings=True)[name]
+    if type(task).constraint_rows is not Task.constraint_rows:
+        # Its rows are not its residual, whose second derivative is known.
+        return jnp.zeros(kin.nv, part.demand.dtype)
+    demand, gain = jax.lax.stop_gradient(part.demand), jnp.asarray(task.gain, part.demand.dtype)
+    leaves, structure = jax.tree.flatten(residual)
+    ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
+    # In the motions that the rows leave free; and those that they hardly hold.
+    free = jnp.eye(kin.nv, dtype=demand.dtype) - part.matrix.T @ part.inverse @ part.matrix
+
+    def bent(direction: jax.Array) -> jax.Array:
+        parts = [direction[i:j].reshape(x.shape) for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)]
+        curved = task.second_derivative(problem.robot, kin, jax.tree.unflatten(structure, parts))
+        return jnp.sum(free * (curved @ free), axis=0)
+
+    each = jax.vmap(bent)(part.share @ part.share)
+    stretching = -demand @ each
+    resisted = (RESIDUAL / jnp.where(gain > 0, gain, 1) + DEMAND) * jnp.maximum(stretching, -RETURN * stretching)
+    floor = FLOOR * elastic.singular_value.astype(demand.dtype) ** 2
+    return part.weight * (resisted + floor * jnp.sqrt(jnp.sum(each * each, axis=0)))

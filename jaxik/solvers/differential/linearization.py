@@ -186,13 +186,14 @@ def with_demands(
     merged = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
     equality_penalties, held, unmet = None, constraints, None
+    objectives = tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem))
     if constraint_rows is not None and (elastic := elastic_constraints_of(problem)):
         residuals = {name: value.residual for name, value in constraint_values.items()}
         equality_penalties = equality_penalties_of(constraints, elastic, residuals)
         held = {name: task for name, task in constraints.items() if name not in elastic}
         fixed = (lower == 0) & (upper == 0)
-        unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed)
-        damping = damping + bending
+        unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed, objectives[0])
+        objectives = tuple(Objective(each.H + jnp.diag(bending), each.c) for each in objectives)
     limit_rows = None if merged is None else (merged.matrix, merged.right)
     limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
@@ -207,7 +208,7 @@ def with_demands(
         demands = Demands((lower, upper), merged, asked)
     everything = constraint_values | task_values
     model = Linearization(
-        objectives=tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)),
+        objectives=objectives,
         weighted_rows=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),
         lower=lower,
         upper=upper,
