@@ -224,6 +224,7 @@ def test_an_element_whose_target_is_nan_stands_still_and_its_neighbours_do_not()
     bad = np.asarray(found.status) == Status.NONFINITE
     assert np.argwhere(bad).tolist() == [[20, 1]]
     assert not np.any(found.velocity[20, 1]) and np.all(np.isfinite(found.q))
+    assert "1 NONFINITE" in repr(found) and "in 1 abrupt stop where there is no step" in repr(found)
     assert np.linalg.norm(found.residuals["tip"]["position"][-1], axis=-1).max() < 0.2 * DT
 
 

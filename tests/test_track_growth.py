@@ -1,5 +1,6 @@
 """Derivatives through many steps of `track` that stay bounded, say so, and take little memory."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -135,3 +136,12 @@ def test_a_gradient_of_ten_times_as_many_steps_takes_less_than_four_times_the_me
 def test_a_limit_is_above_zero() -> None:
     with pytest.raises(JaxikError, match="growth_limit is above zero"):
         TrackOptions(growth_limit=0.0)
+
+
+def test_a_state_without_growth_is_refused_where_growth_is_limited() -> None:
+    problem = Problem(arm(), {"tip": FrameTask(arm().frame("tip"), jaxlie.SE3.identity(), 1.0, None)})
+    state = dataclasses.replace(jaxik.track_start(problem, jnp.zeros(2)), growth=None)
+    with pytest.raises(JaxikError, match="growth_limit is of states with `growth`"):
+        jaxik.track_step(problem, state, 0.01, options=TrackOptions(growth_limit=LIMIT))
+    with pytest.raises(JaxikError, match=r"state\.q has shape"):
+        jaxik.track_step(problem, dataclasses.replace(state, q=jnp.zeros(3)), 0.01)

@@ -34,7 +34,7 @@ from jaxik.limits.elastic import Elastic
 from jaxik.problem.problem import Problem
 from jaxik.results import text, track_files
 from jaxik.results.plot_track import plot_track
-from jaxik.results.track import Track
+from jaxik.results.track import Track, stops_of
 from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.track import track
 from jaxik.tasks.base import Task
@@ -173,6 +173,7 @@ def as_json(found: Track, seconds: dict[str, float], output: str | None) -> dict
         "yielded": yielded_facts(found.yielded),
         "jumps": np.flatnonzero(found.jumped).tolist(),
         "errors": errors,
+        "stops": stops_of(found),
         "peak_speed": float(found.peak_speed),
         "peak_acceleration": float(found.peak_acceleration),
         "peak_jerk": float(found.peak_jerk),
@@ -204,6 +205,10 @@ def show(console: Console, facts: dict[str, Any]) -> None:
         end.add_row("jumps", f"{len(jumps)}, at step {', '.join(map(str, jumps[:8]))}{', ...' if jumps[8:] else ''}")
     peaks = ", ".join(f"{name} {facts[f'peak_{name}']:.3g}" for name in ("speed", "acceleration", "jerk"))
     end.add_row("peaks", f"{peaks}, of their limits (0: without)")
+    if stops := facts["stops"]:
+        end.add_row(
+            "stops", f"{stops}, at once, where there is no step: look for NaN in targets, or limits that conflict"
+        )
     end.add_row("time", f"load {facts['seconds']['load']:.2f} s, compile and run {facts['seconds']['run']:.2f} s")
     if facts["output"]:
         end.add_row("output", Text(facts["output"]))

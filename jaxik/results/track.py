@@ -181,7 +181,8 @@ class Track(Outcome):
 def _described(track: Track) -> str:
     name, status = track.topology.name, track.status
     shares = track.speed_share, track.acceleration_share, track.jerk_share
-    arrays = (track.q, status, track.residuals, shares, track.dt, track.yielded)
+    moves = track.q, track.velocity, track.acceleration
+    arrays = (moves, status, track.residuals, shares, track.dt, track.yielded)
     if not text.known(jax.tree.leaves(arrays)):
         return f"Track({name}, traced, {np.shape(status)})"
     status, dt = np.asarray(status), np.asarray(track.dt)
@@ -199,12 +200,21 @@ def _described(track: Track) -> str:
     peaks = f"speed {np.max(track.peak_speed):.3g}, acceleration {np.max(track.peak_acceleration):.3g}"
     if (jerk := np.max(track.peak_jerk)) > 0:
         peaks += f", jerk {jerk:.3g}"
+    stops = stops_of(track)
+    stopped = f", in {stops} abrupt {'stops' if stops > 1 else 'stop'} where there is no step" if stops else ""
     return (
-        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; peaks: {peaks} of their limits; "
+        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; peaks: {peaks} of their limits{stopped}; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
         f"{text.yielded(track.yielded, track.residual_units, np.shape(status))}"
         f"{text.differentiated(track.derivative_status)})"
     )
+
+
+def stops_of(track: Track) -> int:
+    """How often a robot that moved stands still at once, whatever its limits, as a step is NONFINITE or INFEASIBLE."""
+    failed = np.isin(np.asarray(track.status), (Status.NONFINITE, Status.INFEASIBLE))
+    at_rest = np.all(np.asarray(track.velocity) == 0, axis=-1)
+    return int(np.sum(failed & at_rest & np.any(np.asarray(track.acceleration) != 0, axis=-1)))
 
 
 def _jumps_said(track: Track) -> str:

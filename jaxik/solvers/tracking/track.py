@@ -201,11 +201,14 @@ def track_step(
       The state after it; `state.q` and `state.velocity` are what to command.
 
     Raises:
-      JaxikError: as `track`, and for targets of other tasks than at the start.
+      JaxikError: as `track`, for targets of other tasks than at the start, and for a `growth_limit` where the state was
+        made without `growth`.
     """
     if not isinstance(state, TrackState):
         raise JaxikError(f"state is what track_start or track_step returned, not {type(state).__name__}")
-    q, velocity, options = _checked(problem, state.q, state.velocity, options)
+    q, velocity, options = _checked(problem, state.q, state.velocity, options, "state.")
+    if options.growth_limit is not None and state.growth is None:
+        raise JaxikError("growth_limit is of states with `growth`: begin with track_start, or leave the limit out")
     dt = Motion(dt).dt
     values = cast(values_of(problem, {} if targets is None else targets), q.dtype)
     if jax.tree.structure(values) != jax.tree.structure(state.targets):
@@ -221,14 +224,16 @@ def _listed(values: Values) -> str:
     return ", ".join(f"{name}.{field}" for name, fields in values.items() for field in fields) or "nothing"
 
 
-def _checked(problem: Any, q: Any, velocity: Any, options: Any) -> tuple[jax.Array, jax.Array, TrackOptions]:
+def _checked(
+    problem: Any, q: Any, velocity: Any, options: Any, of_state: str = ""
+) -> tuple[jax.Array, jax.Array, TrackOptions]:
     check_problem(problem)
     check_closures("track", problem)
     if not problem.robot.nv:
         raise JaxikError(f"{problem.robot.topology.name} has no degrees of freedom: there is nothing to move")
-    q = configuration("q0", q, problem.robot)
+    q = configuration(f"{of_state}q" if of_state else "q0", q, problem.robot)
     nv = problem.robot.nv
-    velocity = jnp.zeros(nv, q.dtype) if velocity is None else validation.vector("velocity", velocity, nv)
+    velocity = jnp.zeros(nv, q.dtype) if velocity is None else validation.vector(f"{of_state}velocity", velocity, nv)
     if options is not None and not isinstance(options, TrackOptions):
         raise JaxikError(f"options is a jaxik.TrackOptions, not {type(options).__name__}")
     return q, velocity, TrackOptions() if options is None else options
