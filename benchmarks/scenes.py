@@ -77,11 +77,12 @@ def _bookshelf(r: float) -> tuple[list, list]:
     boards = [_box((near, -wide, z), (far, wide, z + BOARD)) for z in np.array([0.1, 0.41, 0.72, 1.03]) * r]
     sides = [_box((near, y, 0), (far, y + BOARD, high)) for y in (-wide, 0.0, wide)]
     back = [_box((far, -wide, 0), (far + BOARD, wide, high))]
+    # Rows of books, which leave half of each compartment, and of its depth a third.
     books = [
-        _box((far - 0.15 * r, y, z), (far, y + 0.12 * r, z + 0.18 * r))
-        for y, z in ((-0.4 * r, 0.1 * r + BOARD), (0.25 * r, 0.1 * r + BOARD), (-0.15 * r, 0.41 * r + BOARD))
+        _box((far - 0.2 * r, y * r, z * r + BOARD), (far, (y + 0.2) * r, (z + 0.22) * r))
+        for y, z in ((-0.43, 0.1), (0.23, 0.1), (-0.22, 0.41), (0.04, 0.41), (-0.43, 0.72), (0.23, 0.72))
     ]
-    bottles = [_bar((0.7 * r, 0.2 * r, 0.47 * r), (0.7 * r, 0.2 * r, 0.6 * r), 0.04 * r)]
+    bottles = [_bar((0.65 * r, 0.34 * r, 0.47 * r), (0.65 * r, 0.34 * r, 0.6 * r), 0.04 * r)]
     return boards + sides + back + books, bottles
 
 
