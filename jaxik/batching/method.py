@@ -33,8 +33,8 @@ class Phase(NamedTuple):
       attempts: whether an element makes several attempts, from 0 on, until no other is wanted.
       record_row: states before and after a step -> its row (k,) in the record of the element, and the index of that
         row; below 0 where it leaves none.
-      rounds: how often elements go through it. What differs from round to round follows from the result before it; one
-        phase of two rounds is compiled once.
+      repeated: whether elements go through it until it is active for none. What differs from round to round follows
+        from the result before it.
       width: lanes side by side. A phase that few elements go through needs few: it ends with its slowest element.
     """
 
@@ -45,7 +45,7 @@ class Phase(NamedTuple):
     conclude: Callable[[Any, Any, Any], tuple[Any, jax.Array]]
     attempts: bool = False
     record_row: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
-    rounds: int = 1
+    repeated: bool = False
     width: int = WIDTH
 
 
@@ -100,15 +100,21 @@ def iterate(method: Method, *arguments: Any) -> Any:
     result = method.start(context)
     record = None if method.record is None else method.record(context)
     for phase in method.phases:
-        result, record = in_rounds(phase, functools.partial(_round, phase, context), result, record)
+        result, record = in_rounds(phase, functools.partial(_round, phase, context), phase.active, result, record)
     return method.finalize(context, result, record)
 
 
-def in_rounds(phase: Phase, once: Callable[[Any, Any], tuple[Any, Any]], result: Any, record: Any) -> tuple[Any, Any]:
-    """The results and the record after all rounds of a phase, of which `once` makes one."""
-    if phase.rounds == 1:
+def in_rounds(
+    phase: Phase,
+    once: Callable[[Any, Any], tuple[Any, Any]],
+    wanted: Callable[[Any], jax.Array] | None,
+    result: Any,
+    record: Any,
+) -> tuple[Any, Any]:
+    """The results and the record after a phase, or all rounds of it: `once` makes one, while they are `wanted`."""
+    if not phase.repeated or wanted is None:
         return once(result, record)
-    return lax.fori_loop(0, phase.rounds, lambda _, found: once(*found), (result, record))
+    return lax.while_loop(lambda found: wanted(found[0]), lambda found: once(*found), (result, record))
 
 
 def _round(phase: Phase, context: Any, result: Any, record: Any) -> tuple[Any, Any]:

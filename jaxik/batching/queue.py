@@ -47,7 +47,8 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     if method.record is not None:
         record = elements.blockwise(method.width, vmap_last(method.record, (elements.differs,), method.width))
     for phase in method.phases:
-        results, record = in_rounds(phase, functools.partial(_run_phase, phase, elements, packing), results, record)
+        once, wanted = functools.partial(_run_phase, phase, elements, packing), functools.partial(_any, phase, packing)
+        results, record = in_rounds(phase, once, wanted, results, record)
     finalize = vmap_last(
         lambda context, packed, record: method.finalize(context, packing.unpack(packed), record),
         (elements.differs, True, True),
@@ -67,16 +68,28 @@ def stable_partition(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.zeros_like(place).at[place].set(index, unique_indices=True), total
 
 
+def _any(phase: Phase, packing: Packing, results: Any) -> jax.Array:
+    """Whether a phase is active for any element."""
+    return jnp.any(_active(phase, packing, results))
+
+
+def _active(phase: Phase, packing: Packing, results: Any) -> jax.Array:
+    """Whether a phase is active, for each element (N,)."""
+    active = phase.active
+    assert active is not None
+    return jax.vmap(lambda packed: active(packing.unpack(packed)))(results)
+
+
 class _PhaseRun:
     """One phase of all elements that it is active for, on lanes."""
 
     def __init__(self, phase: Phase, elements: Elements, packing: Packing, results: Any) -> None:
         self.phase, self.elements, self.packing = phase, elements, packing
-        count, active = elements.count, phase.active
-        if active is None:
+        count = elements.count
+        if phase.active is None:
             order, total = jnp.arange(count, dtype=jnp.int32), jnp.asarray(count, jnp.int32)
         else:
-            order, total = stable_partition(jax.vmap(lambda packed: active(packing.unpack(packed)))(results))
+            order, total = stable_partition(_active(phase, packing, results))
         self.order, self.total = order, total
         differs, width = elements.differs, phase.width
         self.init = vmap_last(self._init_one, (differs, True, True), width)

@@ -89,6 +89,13 @@ def joined(prepared: Formulation, items: Sequence[Item]) -> list[Group]:
     return sorted(map(frozenset, groups), key=lambda group: min(group))
 
 
+def branches(prepared: Formulation) -> list[Group]:
+    """Degrees of freedom that hang together but for those that all tasks read: the arms above a torso."""
+    items = [item for item in items_of(prepared) if item.joins and item.dofs]
+    common = frozenset.intersection(*(item.dofs for item in items)) if items else frozenset[int]()
+    return joined(prepared, [item._replace(dofs=item.dofs - common) for item in items])
+
+
 def slots_of(prepared: Formulation) -> Slots:
     """The chains of a problem, with every closure that may be switched off."""
     items, joints = items_of(prepared), prepared.problem.robot.topology.joints

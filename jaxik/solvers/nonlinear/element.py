@@ -35,10 +35,14 @@ class Context(NamedTuple):
 
 
 class SearchCounters(NamedTuple):
-    """What a search spent: steps (), and starts (), that it tried; none where there is no search."""
+    """What a search spent: steps (), and starts (), that it tried; none where there is no search.
+
+    `progress`: how far its first phase is, where limits keep shapes apart.
+    """
 
     steps: jax.Array
     starts: jax.Array
+    progress: Any = None
 
 
 class Result(NamedTuple):

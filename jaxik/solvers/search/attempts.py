@@ -1,8 +1,8 @@
 """The first phases of a search: Gauss-Newton from one start after the other.
 
 Where limits keep shapes apart, attempts do not look at these before they have a solution: that takes a thirtieth of the
-time, and many of the solutions are free. Where one overlaps, that of another start is looked at; where so do all of the
-first ones, solutions of further starts are moved out.
+time, and many of the solutions are free. Where one overlaps, that of another start is looked at; of several arms only
+those that overlap are drawn anew. Where so do all of the first ones, solutions are moved out.
 """
 
 import functools
@@ -13,10 +13,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.batching.method import Phase
+from jaxik.kinematics.topology import dofs_of_entries
+from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import Level
-from jaxik.solvers.nonlinear.element import Context, Result, SearchCounters, of_state
-from jaxik.solvers.nonlinear.formulation import Formulation
+from jaxik.solvers.nonlinear.chains import Group, branches
+from jaxik.solvers.nonlinear.element import Context, Result, of_state, start
+from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, row_spans
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import ROUGH, State, restarted
 from jaxik.solvers.search import multistart
 
@@ -28,14 +32,30 @@ Names = functools.partial[Level]
 BLIND_STEPS = 16
 # Without others after them, so many at a time, then lanes that have ended take other elements.
 BLIND_TURN = 4
-# Of so many starts a blind solution that overlaps is left at once: to move one out takes up to 30 steps with distances,
-# another start one. A UR5e, without a null space left, never needs it: with 16 it takes 0.43 of the time, with 8 0.6.
-# A Panda takes 0.5 to 0.6. Where there are fewer starts, as of candidates that share them, Newton's steps move the best
-# of them out: of 4 solutions of 200 goals in the cage 799 of 800 were found; with half of their starts left at once it
-# were 798, in 1.2 times the time.
-CHECKED = 16
+# So many blind solutions are looked at once, or as many as half of the starts lead to, before any is moved out: to move
+# one out takes up to 30 steps with distances, another start one. A UR5e, without a null space left, never needs it.
+CHECKED = 32
+# Where a part of the robot is free, every so many attempts draw all of it anew: what is kept may be in the way.
+DRAWN_ANEW = 4
 # Every so many attempts look at distances from their start on: there may be no blind solution near a free one.
 STEERED = 32
+
+# What an element does in a round: look for a blind solution, look at its distances, move one out, no more.
+BLIND, LOOK, OUT, DONE = range(4)
+
+
+class Progress(NamedTuple):
+    """How far the search of an element is where limits keep shapes apart.
+
+    Attributes:
+      task (): what it does in the next round.
+      looks (): how many blind solutions were looked at.
+      failing (k,): of each branch (`chains.branches`), whether it overlapped something in the last of these.
+    """
+
+    task: jax.Array
+    looks: jax.Array
+    failing: jax.Array
 
 
 class _Apart(NamedTuple):
@@ -73,21 +93,40 @@ def _attempts(names: Names) -> Phase:
     )
 
 
-def _apart(names: Names) -> Phase:
-    """To a blind solution; then with distances from it, and where it is too near from one start after the other.
+def begun(context: Context) -> Result:
+    """Before the first phase of a search where limits keep shapes apart."""
+    result, none = start(context), jnp.zeros((), jnp.int32)
+    failing = jnp.ones(len(_branches(context)), bool)
+    return result._replace(spent=result.spent._replace(progress=Progress(none, none, failing)))
 
-    Where there is no blind solution, the first attempt with distances is the only one: it moves the best of them out.
-    Both are rounds of one phase: as two of them, with blind steps in each, a program takes a fifth longer to compile.
+
+def _branches(context: Context) -> list[Group]:
+    found = branches(_without_distances(context))
+    return found if len(found) > 1 else []
+
+
+def _apart(names: Names) -> Phase:
+    """Blind solutions, each looked at once, until one is free; then from start after start with distances.
+
+    All are rounds of one phase: as two of them, with blind steps in each, a program takes a fifth longer to compile. In
+    one round nearly all elements do the same, so that no lane waits for steps that it does not take.
     """
 
     def init(context: Context, result: Result, number: jax.Array) -> _Apart:
-        only_blind = _nothing_tried(result)
+        task = _progress(result).task
+        only_blind = task == BLIND
+        # The best so far, as it is.
         first = ~only_blind & (number == 0)
-        steered = ~only_blind & jnp.where(first, ~result.met, number % STEERED == 0)
-        # Blind attempts have had the starts before.
-        number = jnp.where(first, 0, number + jnp.where(only_blind, 0, result.spent.starts - 1))
+        steered = ~only_blind & (first | (number % STEERED == 0))
+        # Rounds before have had starts.
+        number = jnp.where(first, 0, number + result.spent.starts - jnp.where(only_blind, 0, 1))
         state = _start(context, context.prepared, names, result.errors, number)
-        return _Apart(state._replace(q=jnp.where(first, result.q, state.q)), ~steered, only_blind)
+        q = jnp.where(first, result.q, _drawn(context, result, number, state.q))
+        looks = task == LOOK
+        # Steps that polished the solution need not be taken again, nor are any left where it is only looked at.
+        size = jnp.where(looks, result.size, state.size)
+        before = state.before - jnp.where(looks, context.starts.spread.steps, 0)
+        return _Apart(state._replace(q=q, size=size, before=before), ~steered, only_blind)
 
     def step(context: Context, attempt: _Apart) -> _Apart:
         state = _with_distances(context, attempt, _blind_steps(context, names, attempt))
@@ -105,18 +144,36 @@ def _apart(names: Names) -> Phase:
         return jax.tree.map(lambda x, y: jnp.where(attempt.only_blind, x, y), blind, apart)
 
     return Phase(
-        active=lambda result: _nothing_tried(result) | jnp.isfinite(result.cost),
+        active=lambda result: _progress(result).task != DONE,
         init=init,
         step=step,
         ended=lambda attempt: attempt.state.ended,
         conclude=conclude,
         attempts=True,
-        rounds=2,
+        repeated=True,
     )
 
 
-def _nothing_tried(result: Result) -> jax.Array:
-    return result.spent.starts == 0
+def _progress(result: Result) -> Progress:
+    progress = result.spent.progress
+    assert isinstance(progress, Progress)
+    return progress
+
+
+def _drawn(context: Context, result: Result, number: jax.Array, q: jax.Array) -> jax.Array:
+    """A start (nq,): where a blind solution has overlapped in some branches alone, the others stay as they are there.
+
+    Both arms of a pair have to be free at once. Drawn together, they rarely are.
+    """
+    progress, groups = _progress(result), _branches(context)
+    if not groups:
+        return q
+    dofs = dofs_of_entries(context.prepared.problem.robot.topology)
+    own = jnp.asarray([[dof in group for dof in dofs] for group in groups])
+    again = jnp.any(progress.failing[:, None] & own, axis=0)
+    keeps = (progress.task == BLIND) & ~jnp.all(progress.failing) & (number % DRAWN_ANEW != 0)
+    kept = jnp.where(keeps & ~again, result.q[: len(dofs)], q[: len(dofs)])
+    return jnp.concatenate([kept, q[len(dofs) :]])
 
 
 def _blind_steps(context: Context, names: Names, attempt: _Apart) -> State:
@@ -151,8 +208,7 @@ def _with_distances(context: Context, attempt: _Apart, blind: State) -> State:
     starts = attempt.blind & ~attempt.only_blind
     state = restarted(blind, starts, context.options.initial_damping)
     # No steps are left to an attempt without a blind solution: few of them get anywhere.
-    looks_once = ~blind.met | (blind.spent < CHECKED)
-    left = jnp.where(starts & looks_once, context.starts.spread.steps, 0)
+    left = jnp.where(starts & ~blind.met, context.starts.spread.steps, 0)
     polished = starts & blind.met & ~blind.crawling
     return state._replace(size=jnp.where(polished, blind.size, state.size), before=state.before - left)
 
@@ -165,21 +221,54 @@ def _step_apart(context: Context, names: Names, state: State) -> State:
 
 
 def _judged_blind(context: Context, names: Names, so_far: Result, state: State) -> tuple[Result, jax.Array]:
-    prepared = _without_distances(context)
+    prepared, progress = _without_distances(context), _progress(so_far)
     known = so_far._replace(errors=_reported(prepared, so_far))
     state = _seen_blind(prepared, names, state)
     result, again = _judged(context, prepared, names, _best(known), known, state)
-    return result._replace(errors=so_far.errors | result.errors, solved=jnp.zeros((), bool)), again
+    # What was looked at is moved out where no other solution is found.
+    q = jnp.where(result.met | (progress.looks == 0), result.q, so_far.q)
+    task = jnp.where(again, BLIND, jnp.where(result.met, LOOK, jnp.where(jnp.isfinite(result.cost), OUT, DONE)))
+    result = result._replace(q=q, errors=so_far.errors | result.errors, solved=jnp.zeros((), bool))
+    return _going_on(result, progress._replace(task=task)), again
 
 
 def _judged_apart(context: Context, names: Names, so_far: Result, state: State) -> tuple[Result, jax.Array]:
-    first = state.spent == 0
+    progress, first = _progress(so_far), state.spent == 0
+    looked = progress.task == LOOK
     # Costs and errors of blind solutions are without distances.
     none = _best(so_far)._replace(cost=jnp.full_like(so_far.cost, jnp.inf), met=jnp.zeros_like(so_far.met))
     best = jax.tree.map(lambda new, old: jnp.where(first, new, old), none, _best(so_far))
     result, again = _judged(context, context.prepared, names, best, so_far, state)
-    spent = result.spent._replace(starts=result.spent.starts - first)
-    return result._replace(spent=spent), again & (so_far.met | ~first)
+    again = again & ~looked & ((progress.looks > 0) | ~first)
+    looks = progress.looks + looked
+    left = 2 * so_far.spent.starts < context.starts.spread.count
+    task = jnp.where((looks < CHECKED) & left, BLIND, OUT)
+    task = jnp.where(result.met | ~looked, DONE, task)
+    # Blind solutions are found without distances again.
+    unknown = looked & ~result.met
+    result = result._replace(
+        cost=jnp.where(unknown, jnp.inf, result.cost),
+        spent=result.spent._replace(starts=result.spent.starts - first),
+    )
+    failing = jnp.where(looked, _failing(context, names, state), progress.failing)
+    return _going_on(result, Progress(jnp.where(again, OUT, task), looks, failing)), again
+
+
+def _failing(context: Context, names: Names, state: State) -> jax.Array:
+    """Which branches (k,) move a pair that is too near."""
+    prepared, groups = context.prepared, _branches(context)
+    if not groups:
+        return jnp.zeros(0, bool)
+    spans = row_spans(prepared, evaluate(prepared, state.q), names(prepared.levels))
+    pairs = jnp.asarray([row for name in clearances(prepared.problem) for row in spans[name]])
+    near = jnp.any(state.model.jacobian[pairs] != 0, axis=0)
+    own = prepared.moving.own
+    return jnp.stack([jnp.any(static_gather(near, [own.index(dof) for dof in sorted(group)])) for group in groups])
+
+
+def _going_on(result: Result, progress: Progress) -> Result:
+    progress = progress._replace(task=progress.task.astype(jnp.int32))
+    return result._replace(spent=result.spent._replace(progress=progress))
 
 
 def _without_distances(context: Context) -> Formulation:
@@ -224,6 +313,6 @@ def _judged(
         crawling=verdict.unfinished,
         solved=verdict.best.met & ~verdict.unfinished,
         iterations=jnp.zeros_like(tried),
-        spent=SearchCounters(so_far.spent.steps + state.iterations, tried + 1),
+        spent=so_far.spent._replace(steps=so_far.spent.steps + state.iterations, starts=tried + 1),
     )
     return result, verdict.again

@@ -13,7 +13,7 @@ from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.nonlinear.hard_constraint import clearances, without_clearance
 from jaxik.solvers.nonlinear.phases import aimed, phases
 from jaxik.solvers.options import SolveOptions
-from jaxik.solvers.search.attempts import first_phases
+from jaxik.solvers.search.attempts import begun, first_phases
 from jaxik.solvers.search.preference import merit, unwrap_to_reference
 from jaxik.solvers.search.starts import StartSampler, starts_of
 
@@ -34,7 +34,7 @@ def search_method(level_count: int, constrained: bool, apart: bool, rank_by: str
     """
     first = first_phases(functools.partial(aimed, constrained), apart)
     worked = phases(level_count, constrained, first, yields)
-    method = Method(_formulate, start, worked, functools.partial(_finalize, rank_by))
+    method = Method(_formulate, begun if apart else start, worked, functools.partial(_finalize, rank_by))
     return equally_wide(method, APART_WIDTH) if apart else method
 
 
