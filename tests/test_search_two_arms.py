@@ -13,7 +13,7 @@ from jaxik.solvers.nonlinear.formulation import formulation
 
 @cache
 def pair() -> jaxik.Robot:
-    """A trunk that turns, with two planar arms of three links of 0.3 m."""
+    """A trunk that turns, with two planar arms of three links of 0.3 m, whose tips are turned by a coupled joint."""
     arms = "".join(
         f"""<body name="{side}0" pos="0 {y} 0.1"><joint name="{side}0" axis="0 0 1" range="-2.9 2.9"/>
         <geom name="{side}0" type="capsule" size=".03" fromto=".04 0 0 .26 0 0"/>
@@ -21,12 +21,15 @@ def pair() -> jaxik.Robot:
          <geom name="{side}1" type="capsule" size=".03" fromto=".04 0 0 .26 0 0"/>
          <body name="{side}2" pos=".3 0 0"><joint name="{side}2" axis="0 0 1" range="-2.6 2.6"/>
           <geom name="{side}2" type="capsule" size=".03" fromto=".04 0 0 .26 0 0"/>
-          <site name="{side}" pos=".3 0 0"/></body></body></body>"""
+          <body pos=".27 0 0"><joint name="{side}3" axis="0 0 1" range="-2.6 2.6"/>
+           <inertial pos="0 0 0" mass=".1" diaginertia="1e-4 1e-4 1e-4"/>
+           <site name="{side}" pos=".03 0 0"/></body></body></body></body>"""
         for side, y in (("left", 0.4), ("right", -0.4))
     )
+    coupled = "".join(f'<joint joint1="{side}3" joint2="{side}2"/>' for side in ("left", "right"))
     text = f"""<mujoco><compiler angle="radian"/><worldbody><body name="trunk">
         <joint name="trunk" axis="0 0 1" range="-1 1"/><geom name="trunk" type="sphere" size=".05"/>{arms}
-        </body></worldbody></mujoco>"""
+        </body></worldbody><equality>{coupled}</equality></mujoco>"""
     return jaxik.load_robot(text, geometry="model")
 
 
@@ -49,7 +52,7 @@ def problem(q: jax.Array) -> jaxik.Problem:
 def test_branches_are_what_hangs_together_without_what_all_tasks_read() -> None:
     given = problem(pair().q_home)
     groups = branches(formulation(dataclasses.replace(given, limits=None)))
-    assert groups == [frozenset({1, 2, 3}), frozenset({4, 5, 6})]
+    assert groups == [frozenset({1, 2, 3, 4}), frozenset({5, 6, 7, 8})]
     one = jaxik.Problem(pair(), {"left": given.tasks["left"]})
     assert branches(formulation(one)) == []
 
