@@ -18,12 +18,12 @@ from tables import mostly_exhaustive
 import jaxik
 from jaxik.collision.boxes import Box
 from jaxik.collision.convex import CYLINDER, ELLIPSOID, Hull, Primitive, convex_plane, of_box, of_segment
-from jaxik.collision.features import is_curved
+from jaxik.collision.features import direction_of_features, is_curved
 from jaxik.collision.gjk import convex_convex
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.segments import Segment
 from jaxik.core.errors import JaxikError, LoadError
-from jaxik.numerics.vectors import Vector, from_array
+from jaxik.numerics.vectors import Vector, from_array, to_array
 
 COUNT, CORNERS = 1500, 24
 FORMS = ("box", "cylinder", "ellipsoid", "segment")
@@ -146,6 +146,29 @@ def test_distances_normals_and_points_of_polytopes_have_exact_derivatives(kinds:
     wrong /= 1 + np.abs(differences).max((1, 2))
     flat = ~np.asarray(is_curved(a) | is_curved(b))
     assert wrong[flat].max() < 1e-6 and flat.sum() >= COUNT / 2
+
+
+def test_the_normal_of_an_edge_along_a_side_of_a_face_turns_with_the_face_alone() -> None:
+    """An edge above a prism, parallel to each side of the triangle in turn: moved, and turned about itself."""
+    triangle = np.array([[0, 0], [1, 0], [0.3, 0.8]])
+    prism = np.array([[x, y, z] for z in (0.3, -0.3) for x, y in triangle])
+    sides = np.roll(triangle, -1, axis=0) - triangle
+    along = np.column_stack([sides, np.zeros(3)]) * 0.4
+
+    def normals(change: jax.Array) -> jax.Array:
+        turn = jax.vmap(lambda axis: jaxlie.SO3.exp(axis / jnp.linalg.norm(axis) * change[3]))(jnp.asarray(along))
+        x, y, z = (from_array(turn @ jnp.tile(axis, (3, 1))) for axis in jnp.eye(3))
+        one = jnp.ones(3)
+        hull = Hull(Box(Vector(0 * one, 0 * one, 0 * one), (x, y, z), Vector(one, one, 0.3 * one)), corners)
+        middle = jnp.array([0.4, 0.3, 0.35]) + change[:3]
+        edge = of_segment(Segment(from_array(jnp.tile(middle, (3, 1))), from_array(jnp.asarray(along))))
+        return to_array(direction_of_features(edge, hull, Vector(0 * one, 0 * one, -one))[0])
+
+    corners = from_array(jnp.tile(prism, (3, 1, 1)))
+    turned = np.cross(along / np.linalg.norm(along, axis=1, keepdims=True), [0, 0, -1])
+    found = np.asarray(jax.jacfwd(normals)(jnp.zeros(4)))
+    np.testing.assert_allclose(found[..., :3], 0, atol=1e-12)
+    np.testing.assert_allclose(found[..., 3], turned, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))

@@ -20,6 +20,7 @@ from tables import exhaustive, mostly_exhaustive
 import jaxik
 from jaxik.cli import main
 from jaxik.cli.viewing import _seen
+from jaxik.core.status import Status
 from jaxik.pictures.shapes import BOX, CAPSULE, CYLINDER, ELLIPSOID, SPHERE, unpainted
 from jaxik.viewer import following, poses
 from jaxik.viewer.aims import problem_of, targets_to_drag
@@ -104,6 +105,25 @@ def test_a_nan_target_is_said_and_the_next_one_is_followed(watched: Watched) -> 
     watched.follower.aim("tcp", np.full(7, np.nan))
     shown = watched.until(settled)
     assert shown.status == "NONFINITE" and np.isfinite(shown.q).all()
+    watched.follower.aim("tcp", home_target())
+    assert watched.until(settled).status == "CONVERGED"
+
+
+def test_a_robot_in_an_obstacle_goes_on_until_it_stands_still(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, target = following._passes["step"], home_target()
+    target[4:] += [0.05, 0.0, 0.0]
+
+    def overlaps(*given: Any) -> Any:
+        q, bodies, _, *rest = run(*given)
+        return q, bodies, jnp.asarray(Status.COLLIDES, jnp.int32), *rest
+
+    with monkeypatch.context() as patched:
+        patched.setitem(following._passes, "step", overlaps)
+        watched.follower.aim("tcp", target)
+        shown = watched.until(settled)
+        assert shown.status == "COLLIDES" and shown.residuals["tcp/position"] < 1e-4
     watched.follower.aim("tcp", home_target())
     assert watched.until(settled).status == "CONVERGED"
 

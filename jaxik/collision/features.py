@@ -49,6 +49,10 @@ def direction_of_features(a: Convex, b: Convex, normal: Vector) -> tuple[Vector,
     w = select(has_face, -w_of_a, select(has_edge, on_b.first, on_b.second))
     _, along = length_and_direction(u, none)
     aside = w - along * dot(along, w)
+    # An edge that is parallel to one way along a face is not to the other.
+    aside_of_face = on_b.second - along * dot(along, on_b.second)
+    parallel = has_edge & ~has_face & (dot(aside, aside) <= short * short)
+    w, aside = select(parallel, on_b.second, w), select(parallel, aside_of_face, aside)
     is_face = dot(aside, aside) > short * short
     t = jnp.where(is_face, -divide(dot(aside, between), dot(aside, aside)), 0)
     s = -divide(dot(u, between + w * t), dot(u, u))

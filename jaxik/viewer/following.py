@@ -219,9 +219,9 @@ class Follower:
         nearer = self._distance < (1 - NEARER) * self._nearest
         self._nearest, self._waited = (self._distance, 0) if nearer else (self._nearest, self._waited + 1)
         still = still or self._waited > PATIENCE
-        # The quadratic program of a step that ran out of iterations leads on as well.
-        if verb == "step" and status in (Status.CONVERGED, Status.TIMEOUT):
-            name = "MOVING" if not still else "CONVERGED" if met else "STALLED"
+        # The quadratic program of a step that ran out of iterations leads on as well, and so do shapes that overlap.
+        if verb == "step" and status in (Status.CONVERGED, Status.TIMEOUT, Status.COLLIDES):
+            name = "MOVING" if not still else name if status == Status.COLLIDES else "CONVERGED" if met else "STALLED"
             with self._changed:
                 self._pending = self._pending or (not still and self._placed is None)
         norms = {part: float(x) for part, x in residuals.items()}
