@@ -1,5 +1,6 @@
 """What `track` does with targets over time: it follows them, keeps limits, and is the loop of steps that it says."""
 
+import dataclasses
 from functools import cache
 from typing import Any
 
@@ -224,8 +225,14 @@ def test_an_element_whose_target_is_nan_stands_still_and_its_neighbours_do_not()
     bad = np.asarray(found.status) == Status.NONFINITE
     assert np.argwhere(bad).tolist() == [[20, 1]]
     assert not np.any(found.velocity[20, 1]) and np.all(np.isfinite(found.q))
-    assert "1 NONFINITE" in repr(found) and "in 1 abrupt stop where there is no step" in repr(found)
+    assert "1 NONFINITE" in repr(found) and "of their limits, in 1 abrupt stop;" in repr(found)
     assert np.linalg.norm(found.residuals["tip"]["position"][-1], axis=-1).max() < 0.2 * DT
+
+
+def test_a_track_that_overlaps_says_what_to_do_about_a_motion() -> None:
+    found = dataclasses.replace(followed(), status=jnp.full(followed().status.shape, Status.COLLIDES))
+    with pytest.raises(jaxik.JaxikError, match=r"COLLIDES.*see robot.clearance\(track.q, world\), and start from"):
+        found.check()
 
 
 def test_any_field_of_a_task_may_change_and_so_may_velocity_tasks() -> None:

@@ -206,9 +206,7 @@ def show(console: Console, facts: dict[str, Any]) -> None:
     peaks = ", ".join(f"{name} {facts[f'peak_{name}']:.3g}" for name in ("speed", "acceleration", "jerk"))
     end.add_row("peaks", f"{peaks}, of their limits (0: without)")
     if stops := facts["stops"]:
-        end.add_row(
-            "stops", f"{stops}, at once, where there is no step: look for NaN in targets, or limits that conflict"
-        )
+        end.add_row("stops", f"{stops} abrupt (NaN in a target, or limits that conflict or are passed)")
     end.add_row("time", f"load {facts['seconds']['load']:.2f} s, compile and run {facts['seconds']['run']:.2f} s")
     if facts["output"]:
         end.add_row("output", Text(facts["output"]))

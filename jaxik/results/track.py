@@ -23,6 +23,10 @@ JUMPED = (
     "these are jumps, see `jumped`: no step within limits leads there from the waypoint before; try more candidates, "
     "or a slower path"
 )
+COLLIDED = (
+    "shapes overlap there, and the step does not make the deepest less deep; see robot.clearance(track.q, world), and "
+    "start from a free q0, as solve or search finds one"
+)
 PASSED = "these pass a limit, see `speed_share`, `acceleration_share` and `jerk_share`: raise it, or take a slower path"
 
 
@@ -37,7 +41,9 @@ class Track(Outcome):
       acceleration (T, *batch, nv): the change of velocity from the step before, by dt.
       status (T, *batch): of `Status`, int32. CONVERGED: the step is the best that limits allow, however far the targets
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
-        limits allow brings it nearer. INFEASIBLE, NONFINITE: there is no step, and the robot stood still. TIMEOUT.
+        limits allow brings it nearer. COLLIDES: shapes overlap, and the step does not make the deepest less deep, as of
+        an arm at rest that is pierced by a plate. INFEASIBLE, NONFINITE: there is no step, and the robot stood still.
+        TIMEOUT.
         In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
         not, as far as was found; INFEASIBLE: `jumped`, or a limit is passed; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
@@ -100,7 +106,7 @@ class Track(Outcome):
         Raises:
           JaxikError: otherwise, on the host; names the steps, the reason and the remedy.
         """
-        remedies = dict(REMEDIES)
+        remedies = REMEDIES | {Status.COLLIDES: COLLIDED}
         if not isinstance(self.status, Tracer):
             shares = self.speed_share, self.acceleration_share, self.jerk_share
             fails = np.asarray(self.status) == Status.INFEASIBLE
@@ -201,7 +207,7 @@ def _described(track: Track) -> str:
     if (jerk := np.max(track.peak_jerk)) > 0:
         peaks += f", jerk {jerk:.3g}"
     stops = stops_of(track)
-    stopped = f", in {stops} abrupt {'stops' if stops > 1 else 'stop'} where there is no step" if stops else ""
+    stopped = f", in {stops} abrupt {'stops' if stops > 1 else 'stop'}" if stops else ""
     return (
         f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; peaks: {peaks} of their limits{stopped}; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
@@ -211,7 +217,10 @@ def _described(track: Track) -> str:
 
 
 def stops_of(track: Track) -> int:
-    """How often a robot that moved stands still at once, whatever its limits, as a step is NONFINITE or INFEASIBLE."""
+    """How often a robot that moved stands still at once, whatever its limits: steps that are NONFINITE or INFEASIBLE.
+
+    Of a whole path also where it stands still faster than its limits allow.
+    """
     failed = np.isin(np.asarray(track.status), (Status.NONFINITE, Status.INFEASIBLE))
     at_rest = np.all(np.asarray(track.velocity) == 0, axis=-1)
     return int(np.sum(failed & at_rest & np.any(np.asarray(track.acceleration) != 0, axis=-1)))
