@@ -101,8 +101,12 @@ def test_overlapping_starts_come_out_at_a_limited_speed_and_no_step_is_infeasibl
     for place, free in ((world(), 0.99), (plate(), 0.87)):
         before = np.asarray(arm().clearance(q, place))
         status, clearance = jax.device_get(jax.jit(walk)(place, q, targets))
-        # COLLIDES, or TIMEOUT where the quadratic program is not solved either.
-        assert (status[-1][clearance[-1] < -1e-6] != jaxik.Status.CONVERGED).all()
+        overlaps, came_out = clearance < -1e-6, np.diff(np.concatenate([before[None], clearance]), axis=0)
+        # TIMEOUT where the quadratic program is not solved; what comes out by 1e-6 m is either, by rounding to float32.
+        unsolved = status == jaxik.Status.TIMEOUT
+        assert (unsolved | (status == jaxik.Status.COLLIDES))[overlaps & (came_out < 5e-7)].all()
+        assert (unsolved | (status == jaxik.Status.CONVERGED))[~overlaps | (came_out > 2e-6)].all()
+        assert (overlaps & (came_out < 5e-7)).any() and unsolved.mean() < 2e-3
         depth = np.minimum(np.concatenate([before[None], clearance]), 0)
         assert (status != jaxik.Status.INFEASIBLE).all() and np.diff(depth, axis=0).min() > -1e-6
         assert (before < -0.1).any() and np.mean(clearance[-1][before < 0] >= 0) > free
