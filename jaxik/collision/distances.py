@@ -63,7 +63,7 @@ DENSE = 0.4
 IN_GRIDS = ("sphere", "capsule", "box")
 
 
-class Grid(NamedTuple):
+class PairGrid(NamedTuple):
     """All pairs of two ranges of shapes, from and to."""
 
     first: tuple[int, int]
@@ -88,7 +88,7 @@ class Operands(NamedTuple):
     rows: tuple[jax.Array, jax.Array]
     turned: jax.Array | None
     few: bool = False
-    grid: Grid | None = None
+    grid: PairGrid | None = None
 
     def take(self, which: jax.Array) -> Operands:
         """Some of the pairs (k,)."""
@@ -110,10 +110,10 @@ def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
     return [of_class(pairs) for pairs in table.classes]
 
 
-def _grid(pairs: PairClass) -> Grid | None:
+def _grid(pairs: PairClass) -> PairGrid | None:
     ranges = [(min(rows), max(rows) + 1) for rows in pairs.rows]
     size = np.prod([end - start for start, end in ranges])
-    return Grid(*ranges) if len(pairs.turned) >= DENSE * size and {*pairs.kinds} <= {*IN_GRIDS} else None
+    return PairGrid(*ranges) if len(pairs.turned) >= DENSE * size and {*pairs.kinds} <= {*IN_GRIDS} else None
 
 
 def contact_of(given: Operands, pairs: Pairs = PAIRS) -> Contact:
@@ -126,7 +126,7 @@ def contact_of(given: Operands, pairs: Pairs = PAIRS) -> Contact:
 def _contact(
     function: Callable[[Any, Any], Contact],
     few: bool,
-    grid: Grid | None,
+    grid: PairGrid | None,
     first: Swept,
     second: Swept,
     rows: tuple[jax.Array, jax.Array],
