@@ -103,7 +103,7 @@ def merged_rows(
 
     Each row is relaxed until the box and the limits' own rows allow it: h is at least the minimum of G dq over these.
     That concerns rows of a frame outside its half space, which then demand the fastest way back; those of distances are
-    left as they are, for `recovery_of` to relax. Rows without a bound are zero, with h = 1.
+    left as they are: a step relaxes them (`limit_recovery`). Rows without a bound are zero, with h = 1.
 
     Args:
       robot, kin: as for `merged_bounds`.

@@ -20,9 +20,8 @@ from jax import lax
 
 from jaxik.core.status import Status
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.linalg import solve_small_positive
+from jaxik.numerics.linalg import first_true, solve_small_positive
 from jaxik.qp_solver.finalize import all_finite, solution_of
-from jaxik.qp_solver.goldfarb_idnani import first_true
 from jaxik.qp_solver.optimality import kkt_residual
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.scaling import power_of_two, units

@@ -23,7 +23,7 @@ from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 NOISE = 16
 # The fraction of the linear decrease that a clipped step has to bring (Armijo).
 SUFFICIENT = 1e-4
-# After so many steps rounding excuses none that rises: two to points about as low would go back and forth.
+# After so many steps rounding excuses none that rises: else two points about as low would alternate.
 PATIENCE = 24
 # A refinement that leaves more than this fraction of the gradient is the last.
 STAGNANT = 0.5
