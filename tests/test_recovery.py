@@ -1,12 +1,14 @@
 """A step back inside limits that demand more together than there is: as fast as all can, and not standing still."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.optimize import linprog
 from tables import exhaustive, mostly_exhaustive
 from test_step_rules import ARM
 
@@ -21,6 +23,9 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
+from jaxik.limits.combine import MergedRows
+from jaxik.qp_solver import ActiveSet, Program, QPOptions
+from jaxik.solvers.differential.limit_recovery import Demands, minimise_at_largest_scale
 
 FAST, DT, STEPS = 1.0, 0.02, 40
 TOGETHER = """
@@ -136,3 +141,74 @@ def test_float32_sees_what_cannot_all_be_met_where_float64_does(source: str, too
     np.testing.assert_array_equal(status[clear], Status.CONVERGED)
     np.testing.assert_allclose(recovery_scale[clear], wide[clear], atol=1e-3)
     assert 0.3 < np.mean(wide < 1) < 0.7
+
+
+MIXED, FREE = 60, 3
+
+
+@cache
+def conflicts() -> dict[str, np.ndarray]:
+    """Two rows that demand nearly opposite motions, two that demand nothing, two elastic; two equalities, one elastic.
+
+    In every third element the box of the first variable demands a motion as well. Elastic ones ask for what cannot be.
+    """
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(MIXED, 6, FREE))
+    matrix[:, 1] = -matrix[:, 0] + 0.5 * rng.normal(size=(MIXED, FREE))
+    right = rng.uniform(0.02, 0.1, (MIXED, 6)) * [-1, -1, 1, 1, -9, -9]
+    lower = np.where(np.arange(MIXED)[:, None] % 3 == [0, 3, 3], 0.02, -0.05)
+    equal = rng.uniform(-0.002, 0.002, (MIXED, 2)) + np.array([0, 9])
+    return {"G": matrix, "h": right, "lower": lower, "A": rng.normal(size=(MIXED, 2, FREE)), "b": equal}
+
+
+@jax.jit
+def shared(given: Any, start: ActiveSet, most: jax.Array) -> Any:
+    """The scale, and the minimum, by Euclidean length; `most` iterations for that."""
+
+    def one(given: Any, start: ActiveSet, most: jax.Array) -> Any:
+        upper, inf = jnp.full(FREE, 0.05), jnp.full(4, jnp.inf)
+        least = -0.1 * jnp.sum(jnp.abs(given["G"][:4]), axis=1)
+        rows = MergedRows(given["G"][:4], given["h"][:4], np.zeros(4, bool), jnp.zeros(4), least)
+        held = jnp.array([[1.0], [0.0]])
+        demands = Demands((given["lower"], upper), rows, (held * given["A"], held[:, 0] * given["b"]))
+        penalties = jnp.append(inf, jnp.array([1e-3, 1e-3])), jnp.array([jnp.inf, 1e-3])
+        program = Program(jnp.eye(FREE), jnp.zeros(FREE), upper=upper, row_penalties=penalties[0], **given)
+        program = program._replace(equality_penalties=penalties[1])
+        scale, found = minimise_at_largest_scale(program, demands, start, QPOptions(max_iterations=most))
+        return scale, found
+
+    return jax.vmap(one)(given, start, most)
+
+
+def most_of(i: int) -> float | None:
+    """The largest scale of the demands of an element, by HiGHS; None where there is none."""
+    at = {name: x[i] for name, x in conflicts().items()}
+    moved = np.maximum(at["lower"], 0)
+    demanded = np.minimum(at["h"][:4], 0)
+    # A motion that the box demands is the scale times that, and one that takes the rest of the room.
+    columns = np.column_stack([at["G"][:4], at["G"][:4] @ moved - demanded])
+    box = [(min(low, 0), 0.05 - move) for low, move in zip(at["lower"], moved, strict=True)]
+    equal = np.append(at["A"][0], at["A"][0] @ moved)[None], at["b"][:1]
+    found = linprog([*np.zeros(FREE), -1.0], columns, np.maximum(at["h"][:4], 0), *equal, [*box, (0, 1)])
+    return -found.fun if found.status == 0 else None
+
+
+def test_the_scale_is_that_of_what_holds_whatever_yields_and_from_wherever_the_program_starts() -> None:
+    """Cold, from the active set of the same and of another element, and with one iteration for the minimum."""
+    given = jax.tree.map(jnp.asarray, conflicts())
+    cold = ActiveSet(jnp.zeros((MIXED, FREE), jnp.int32), jnp.zeros((MIXED, 6), bool), jnp.zeros((MIXED, 8), jnp.int32))
+    many, one = jnp.full(MIXED, 200), jnp.ones(MIXED, jnp.int32)
+    scale, found = shared(given, cold, many)
+    most = [most_of(i) for i in range(MIXED)]
+    known = np.array([x is not None for x in most])
+    share = np.array([1.0 if x is None or x > 1 - 1e-5 else 0.9 * x for x in most])
+    assert known.mean() > 0.7 and np.mean(share < 1) > 0.5
+    np.testing.assert_allclose(scale, share, atol=1e-6)
+    np.testing.assert_array_equal(found.status, np.where(known, Status.CONVERGED, Status.INFEASIBLE))
+    for start in (found.active, jax.tree.map(lambda x: jnp.roll(x, 1, axis=0), found.active)):
+        again, same = shared(given, start, many)
+        np.testing.assert_array_equal(again, scale)
+        np.testing.assert_allclose(same.x[known], found.x[known], atol=1e-9)
+        np.testing.assert_array_equal(same.status, found.status)
+    short, _ = shared(given, cold, one)
+    np.testing.assert_allclose(short, scale, atol=1e-9)

@@ -26,6 +26,7 @@ from jaxik.limits.base import Bounds, Rows
 from jaxik.limits.combine import MergedRows
 from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver import ActiveSet, Certificate, Program, QPOptions, QPSolution, minimise
+from jaxik.qp_solver.options import max_iterations, tolerance
 
 # The fraction of the largest feasible scale that is used.
 MARGIN = 0.9
@@ -76,12 +77,9 @@ def minimise_at_largest_scale(
 
     Args:
       program: with the demands as they are, which are the first of its rows.
-      demands, warm_start, options: of it.
+      demands, warm_start, options: of it; the scale is looked for with the defaults, from a cold start.
     """
-    lower, upper = demands.box
-    unit = jnp.max(jnp.maximum(-upper, lower), initial=0)
-    if demands.rows is not None:
-        unit = jnp.maximum(unit, jnp.max(-demands.rows.right, initial=0))
+    unit = largest_demand(demands)
     demanded = unit > 0
     asked = _in_units(demands, jnp.where(demanded, unit, 1))
     recovery = _recovery_program(program, asked)
@@ -93,7 +91,7 @@ def minimise_at_largest_scale(
         if start is not None:
             start = dataclasses.replace(start, bounds=jnp.pad(start.bounds, (0, 1)))
             start = jax.tree.map(lambda x: jnp.where(turn == RECOVERING, jnp.zeros_like(x), x), start)
-        return minimise(given, start, options)
+        return minimise(given, start, _options_of(turn, given, options))
 
     def take(state: tuple[jax.Array, jax.Array, QPSolution]) -> tuple[jax.Array, jax.Array, QPSolution]:
         turn, scale, _ = state
@@ -103,10 +101,28 @@ def minimise_at_largest_scale(
         scale = jnp.where(turn == RECOVERING, _scale_of(found, asked), scale)
         return jnp.where(over, OVER, turn + 1), scale, found
 
-    first, whole = jnp.full((), WHOLE, jnp.int32), jnp.ones((), lower.dtype)
+    first, whole = jnp.full((), WHOLE, jnp.int32), jnp.ones((), program.c.dtype)
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(minimum, first, whole))
     _, scale, found = lax.while_loop(lambda state: state[0] != OVER, take, (first, whole, none))
     return scale, _without_last_variable(found)
+
+
+def largest_demand(demands: Demands) -> jax.Array:
+    """The largest () of what limits demand: zero where nothing is demanded."""
+    lower, upper = demands.box
+    largest = jnp.max(jnp.maximum(-upper, lower), initial=0)
+    return largest if demands.rows is None else jnp.maximum(largest, jnp.max(-demands.rows.right, initial=0))
+
+
+def _options_of(turn: jax.Array, program: Program, options: QPOptions | None) -> QPOptions | None:
+    """Those given, in all turns but that of the scale: one found in a few iterations may be far off."""
+    if options is None:
+        return None
+    constraints = sum(x.shape[0] for x in (program.c, program.h, program.b) if x is not None)
+    default = max_iterations(QPOptions(), constraints), tolerance(QPOptions(), program.c.dtype)
+    given = options.max_iterations, options.tolerance
+    taken = [x if own is None else jnp.where(turn == RECOVERING, x, own) for own, x in zip(given, default, strict=True)]
+    return jax.tree.unflatten(jax.tree.structure(QPOptions(0, 0.0)), taken)
 
 
 def _relaxations(rows: MergedRows) -> jax.Array:
@@ -144,11 +160,13 @@ def _recovery_program(program: Program, demands: Demands) -> Program:
     matrix, right, equal = program.G, program.h, (program.A, program.b)
     if matrix is not None and right is not None:
         given, relaxations = jnp.zeros((0, size), dtype), jnp.zeros(0, dtype)
+        asked = relaxations
         if rows is not None:
             given, relaxations = rows.matrix, _relaxations(rows)
-            right = jnp.concatenate([rows.right + relaxations, jnp.ones_like(right[relaxations.size :])])
+            asked = rows.right + relaxations
         column = given @ moved + relaxations
         # Nothing is asked of rows that may yield.
+        right = jnp.concatenate([asked, jnp.ones_like(right[asked.size :])])
         more = (0, matrix.shape[0] - column.size)
         matrix = jnp.pad(jnp.concatenate([given, column[:, None]], axis=1), (more, (0, 0)))
     if demands.constraints is not None:

@@ -52,7 +52,8 @@ def step(
       previous_velocity: of the step before (*batch, nv) [rad/s, m/s], for acceleration limits and tasks; None: at rest.
       previous_acceleration: of it (*batch, nv) [rad/s^2, m/s^2], for jerk limits; None: zero.
       warm_start: `qp.active` of an earlier result, which saves time and changes nothing else.
-      options: `QPOptions` of the quadratic program.
+      options: `QPOptions` of the quadratic program. Where limits demand more than there is, how much of it is possible
+        is looked for with the defaults, and the program is solved again: up to three programs.
       continuous: whether a `CollisionLimit` keeps shapes from overlapping on the way from `q` to where the step leads
         as well, to 1e-6 m, and not only there; its margin is not looked at on the way. Static: a program of its own.
         The step is shortened where that is not certain. Without a `CollisionLimit` it changes nothing.
