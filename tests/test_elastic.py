@@ -117,6 +117,20 @@ def test_a_step_that_is_shortened_before_an_obstacle_yields_all_that_it_misses()
     np.testing.assert_allclose(lower, dt * (speed + taken.velocity), atol=1e-12)
 
 
+def test_rows_without_cost_are_no_weak_directions_and_what_no_task_reads_is_zero() -> None:
+    """Of the elbow, which the last joint does not move: one row, then a pose in which the arm is stretched."""
+    elbow, costs = arm().frame("lower"), np.array([[1.0, 0, 0], [1.0, 1.0, 1.0]])
+    at = np.stack([arm().frame_pose(BENT, elbow).translation(), [2.0, 1.0, 0]])
+    aim = FrameTask(elbow, jaxlie.SE3.from_translation(jnp.asarray(at)), costs, None, axes="world")
+    rest = {"rest": PostureTask(BENT, cost=np.array([[0.1, 0.1, 0.1], [1.0, 0, 0]]))}
+    problem = Problem(arm(), rest, (ConfigurationLimit(),), {"elbow": Elastic(aim)})
+    model = jaxik.linearize(problem, np.array([BENT, [0.5, 0, 0]]), 0.01, damping=0.0)
+    np.testing.assert_array_equal(model.elastic_damping[0], 0)
+    np.testing.assert_allclose(model.H[0], 0.01 * np.eye(3), atol=1e-15)
+    assert np.all(np.isfinite(np.asarray(model.b))) and np.any(np.asarray(model.unmet[1]) != 0)
+    assert np.any(np.asarray(model.elastic_damping[1]) != 0)
+
+
 @exhaustive
 def test_lower_priorities_move_nothing_that_yields() -> None:
     problem = reaching(penalty=10.0)

@@ -36,8 +36,9 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
     worst = jnp.max(jnp.stack([kkt.derivative_status for kkt in inverses]))
     worst = jnp.where(_at_joint_limit(arguments, inverses), jnp.maximum(worst, DerivativeStatus.WEAKLY_ACTIVE), worst)
     worst = jnp.where(model.recovery_scale < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
-    if model.unmet is not None:  # which directions are weak counts as given
-        worst = jnp.where(jnp.any(model.unmet != 0), jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
+    if model.unmet is not None and model.elastic_damping is not None:  # which directions are weak counts as given
+        weak = jnp.any(model.unmet != 0) | jnp.any(model.elastic_damping != 0)
+        worst = jnp.where(weak, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     if stepped.result.fraction is not None:
         worst = jnp.where(stepped.result.fraction < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     given = _held(arguments, inverses)

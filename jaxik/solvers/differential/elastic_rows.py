@@ -12,17 +12,17 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Rows
 from jaxik.limits.elastic import Elastic, rows_of_limit
-from jaxik.numerics.linalg import solve_positive, weak_directions
-from jaxik.problem.problem import Problem, constraints_of, elastic_limits_of, limits_of
+from jaxik.numerics.linalg import largest, solve_positive, weak_directions
+from jaxik.problem.problem import Problem, constraints_of, elastic_constraints_of, elastic_limits_of, limits_of
 from jaxik.tasks.base import Task
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.weights import row_weights
 
-# Damping by the second derivative: so many times that of the residual, so that an arm stretches in no less than the
-# time of its gain; and of the demand, as a semidefinite matrix is at most so many times its diagonal in size.
+# Factors of the damping by second derivatives. On that of the residual: an arm then stretches in no less than the time
+# of its gain. On that of the demand: a semidefinite 2 by 2 matrix is at most twice its diagonal.
 RESIDUAL, DEMAND = 1.0, 2.0
-# The share of it where the arm bends again, which is to be prompt; and so many times that of the square of the singular
-# value, for where the residual changes its sign.
+# The part of that damping where the demand bends a stretched arm again, which is to be prompt. And the factor on the
+# square of the singular value: the damping that is left where the demand changes its sign and both others are zero.
 RETURN, FLOOR = 0.5, 0.1
 
 
@@ -43,6 +43,37 @@ def with_elastic_limits(
         penalties.append(jnp.broadcast_to(limit.row_penalty.astype(dtype), right.shape))
         places.append((name, boxed, right.shape[0] - 2 * nv * boxed))
     return (jnp.concatenate(matrices), jnp.concatenate(rights)), jnp.concatenate(penalties), tuple(places)
+
+
+class SoftRows(NamedTuple):
+    """What constraints with p rows are where some of them may yield.
+
+    Attributes:
+      penalties (p,): infinite for those that hold.
+      unmet (p,): what is taken from b: what singularities keep from the demands.
+      damping (nv,): of what the second derivatives of residuals make of a motion there.
+    """
+
+    penalties: jax.Array
+    unmet: jax.Array
+    damping: jax.Array
+
+
+def soft_rows(
+    problem: Problem, rows: Rows, residuals: dict[str, Any], kin: Kinematics, fixed: jax.Array, objective: Objective
+) -> SoftRows:
+    """Of all constraints of a problem, of which some may yield; the arguments are those of `beyond_reach`."""
+    elastic = elastic_constraints_of(problem)
+    penalties = equality_penalties_of(constraints_of(problem, couplings=True), elastic, residuals)
+    return SoftRows(penalties, *beyond_reach(problem, elastic, rows, residuals, kin, fixed, objective))
+
+
+def rows_that_hold(rows: Rows | None, soft: SoftRows | None) -> Rows | None:
+    """Rows of constraints, with zeros for those that may yield."""
+    if rows is None or soft is None:
+        return rows
+    holds = jnp.isinf(soft.penalties)
+    return jnp.where(holds[:, None], rows[0], 0), jnp.where(holds, rows[1], 0)
 
 
 def equality_penalties_of(
@@ -87,7 +118,7 @@ def beyond_reach(
     Returns:
       What is taken from b (p,), and that damping (nv,).
     """
-    matrix, right = jax.lax.stop_gradient(rows[0]), rows[1]
+    matrix, right, constraints = jax.lax.stop_gradient(rows[0]), rows[1], constraints_of(problem, couplings=True)
     parts: dict[str, _Weak] = {}
     unmet: dict[str, jax.Array] = {}
     start, damping = 0, jnp.zeros(kin.nv, right.dtype)
@@ -95,8 +126,10 @@ def beyond_reach(
         end = start + sum(leaf.size for leaf in jax.tree.leaves(residual))
         unmet[name] = jnp.zeros(end - start, right.dtype)
         if name in elastic:
-            part = _weak_part(elastic[name], jnp.where(fixed, 0, matrix[start:end]), right[start:end])
-            bend = functools.partial(_bending, problem, name, elastic[name], part, residual, kin)
+            task = constraints[name]
+            costs = jnp.concatenate([jnp.ravel(w) for w in jax.tree.leaves(row_weights(task, residual))])
+            part = _weak_part(elastic[name], jnp.where(fixed, 0, matrix[start:end]), right[start:end], costs != 0)
+            bend = functools.partial(_bending, problem, task, elastic[name], part, residual, kin)
             damping = damping + _where_any(part, bend, jnp.zeros_like(damping))
             parts[name] = part
         start = end
@@ -125,11 +158,13 @@ class _Weak(NamedTuple):
     any: jax.Array
 
 
-def _weak_part(elastic: Elastic, matrix: jax.Array, demand: jax.Array) -> _Weak:
+def _weak_part(elastic: Elastic, matrix: jax.Array, demand: jax.Array, asked: jax.Array) -> _Weak:
+    """The weak directions of a constraint, of whose rows (p,) only some are asked; the others are zero."""
     given = jax.lax.stop_gradient(demand)
     least = elastic.singular_value.astype(given.dtype) ** 2 + jnp.sqrt(jnp.sum(given * given))
     least = jax.lax.stop_gradient(jnp.maximum(least, jnp.finfo(given.dtype).tiny ** 0.5))
-    share, inverse = weak_directions(matrix @ matrix.T, least)
+    # A row that nothing is asked of is no weak direction: it counts as held.
+    share, inverse = weak_directions(matrix @ matrix.T + jnp.diag(jnp.where(asked, 0, 2 * least)), least)
     weight = elastic.row_penalty.astype(given.dtype) / least
     return _Weak(matrix, demand, share, inverse, jax.lax.stop_gradient(weight), jnp.any(share != 0))
 
@@ -145,7 +180,10 @@ def _unmet(part: _Weak, objective: Objective, damping: jax.Array, fixed: jax.Arr
     Vanderbei, "Symmetric quasidefinite matrices" (SIAM J. Optim. 5, 1995).
     """
     unmoved = jnp.eye(damping.shape[0], dtype=damping.dtype)
-    curvature = jnp.where(fixed[:, None] | fixed, unmoved, objective.H + jnp.diag(damping))
+    curvature = objective.H + jnp.diag(damping)
+    # Else the pivot of a degree of freedom that no task reads is zero, or rounding, where the damping of the step is.
+    least = jnp.finfo(damping.dtype).eps * largest(jnp.diagonal(curvature))
+    curvature = jnp.where(fixed[:, None] | fixed, unmoved, curvature + least * unmoved)
     loose = part.share / part.weight
     columns = jnp.concatenate([curvature, part.matrix]), jnp.concatenate([part.matrix.T, -loose])
     right = jnp.concatenate([jnp.where(fixed, 0, -objective.c), part.demand])
@@ -153,9 +191,8 @@ def _unmet(part: _Weak, objective: Objective, damping: jax.Array, fixed: jax.Arr
     return -loose @ solution[damping.shape[0] :]
 
 
-def _bending(problem: Problem, name: str, elastic: Elastic, part: _Weak, residual: Any, kin: Kinematics) -> jax.Array:
+def _bending(problem: Problem, task: Task, elastic: Elastic, part: _Weak, residual: Any, kin: Kinematics) -> jax.Array:
     """The damping (nv,) of motions that the rows of a constraint leave free, where it has weak directions."""
-    task = constraints_of(problem, couplings=True)[name]
     if type(task).constraint_rows is not Task.constraint_rows:
         # Its rows are not its residual, whose second derivative is known.
         return jnp.zeros(kin.nv, part.demand.dtype)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
@@ -28,8 +29,8 @@ from jaxik.problem.problem import (
     limits_of,
 )
 from jaxik.qp_solver import Program
-from jaxik.solvers.differential.elastic_rows import beyond_reach, equality_penalties_of, with_elastic_limits
-from jaxik.solvers.differential.limit_recovery import Demands, at_scale, minimise_at_largest_scale
+from jaxik.solvers.differential.elastic_rows import rows_that_hold, soft_rows, with_elastic_limits
+from jaxik.solvers.differential.limit_recovery import Demands, at_scale, largest_demand, minimise_at_largest_scale
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import map_tasks
 from jaxik.tasks.objective import Objective
@@ -64,6 +65,7 @@ class Linearization:
         no limit, no constraint is `Elastic`.
       unmet (*batch, p): of what elastic constraints demand, what singularities keep from b: zero away from them; None
         without such.
+      elastic_damping (*batch, nv): what is added to the diagonal of each H there; None without such.
       recovery_scale (*batch,): factor on the demands in lower, upper and h: below 1 where a start is outside limits
         that it cannot return into all at once, else 1.
       residuals: by task its residual, and by constraint its rows, without cost and gain; A x - b at x = 0 of velocity
@@ -85,6 +87,7 @@ class Linearization:
     row_penalties: jax.Array | None = leaf(1)
     equality_penalties: jax.Array | None = leaf(1)
     unmet: jax.Array | None = leaf(1)
+    elastic_damping: jax.Array | None = leaf(1)
     recovery_scale: jax.Array = leaf(0)
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
@@ -135,13 +138,18 @@ def linearized(
     problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array, scale: jax.Array | None = None
 ) -> Linearization:
     """Linearise a problem at one configuration (nq,), at a scale () of all demands; None for the one of `step`."""
-    model, demands = with_demands(problem, q, motion, damping)
+    model, demands = linearized_with_demands(problem, q, motion, damping)
     if demands is None:
         return model
-    if scale is None:
-        program, asked = _without_derivatives(program_of(model), demands)
-        scale, _ = minimise_at_largest_scale(program, asked, None, None)
-    return scaled(model, demands, scale)
+    if scale is not None:
+        return scaled(model, demands, scale)
+    program, asked = _without_derivatives(program_of(model), demands)
+    largest = lax.cond(
+        largest_demand(asked) > 0,
+        lambda: minimise_at_largest_scale(program, asked, None, None)[0],
+        lambda: jnp.ones((), q.dtype),
+    )
+    return scaled(model, demands, largest)
 
 
 def scaled(model: Linearization, demands: Demands, scale: jax.Array) -> Linearization:
@@ -159,7 +167,7 @@ def _without_derivatives(program: Program, demands: Demands) -> tuple[Program, D
     return program, Demands(box, rows, constraints)
 
 
-def with_demands(
+def linearized_with_demands(
     problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array
 ) -> tuple[Linearization, Demands | None]:
     """Linearise a problem at one configuration (nq,), with one forward kinematics; its demands as they are.
@@ -169,43 +177,28 @@ def with_demands(
     """
     robot, constraints, limits = problem.robot, constraints_of(problem, couplings=True), limits_of(problem)
     kin = evaluated(problem, q)
-    tasks = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
-    task_values = _evaluate(problem, tasks, kin)
+    task_values, rows = _evaluate_tasks(problem, kin, motion)
     constraint_values = _evaluate(problem, constraints, kin, as_constraints=True)
-    rows = {name: _weighted_rows(task, task_values[name]) for name, task in tasks.items()}
-    for name, task in problem.tasks.items():
-        if isinstance(task, VelocityTask):
-            matrix, right = task.rows(robot, kin, motion)
-            task_values[name] = _Evaluated(-right, matrix, None)
-            weights = row_weights(task, right)
-            rows[name] = WeightedRows(weights[:, None] * matrix, weights * right)
     lower, upper = merged_bounds(limits, robot, kin, motion)
     if problem.dof_mask is not None:
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     merged = merged_rows(limits, robot, kin, motion, (lower, upper))
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
-    equality_penalties, held, unmet = None, constraints, None
     objectives = tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem))
-    if constraint_rows is not None and (elastic := elastic_constraints_of(problem)):
+    soft = None
+    if constraint_rows is not None and elastic_constraints_of(problem):
         residuals = {name: value.residual for name, value in constraint_values.items()}
-        equality_penalties = equality_penalties_of(constraints, elastic, residuals)
-        held = {name: task for name, task in constraints.items() if name not in elastic}
-        fixed = (lower == 0) & (upper == 0)
-        unmet, bending = beyond_reach(problem, elastic, constraint_rows, residuals, kin, fixed, objectives[0])
-        objectives = tuple(Objective(each.H + jnp.diag(bending), each.c) for each in objectives)
+        soft = soft_rows(problem, constraint_rows, residuals, kin, (lower == 0) & (upper == 0), objectives[0])
+        objectives = tuple(Objective(each.H + jnp.diag(soft.damping), each.c) for each in objectives)
     limit_rows = None if merged is None else (merged.matrix, merged.right)
     limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
-    if unmet is not None and right is not None:
-        right = right - unmet
+    if soft is not None and right is not None:
+        right = right - soft.unmet
     demands = None
-    if merged is not None or held:
-        asked = constraint_rows
-        if asked is not None and equality_penalties is not None:
-            holds = jnp.isinf(equality_penalties)
-            asked = jnp.where(holds[:, None], asked[0], 0), jnp.where(holds, asked[1], 0)
-        demands = Demands((lower, upper), merged, asked)
+    if merged is not None or len(constraints) > len(elastic_constraints_of(problem)):
+        demands = Demands((lower, upper), merged, rows_that_hold(constraint_rows, soft))
     everything = constraint_values | task_values
     model = Linearization(
         objectives=objectives,
@@ -217,8 +210,9 @@ def with_demands(
         A=matrix,
         b=right,
         row_penalties=row_penalties,
-        equality_penalties=equality_penalties,
-        unmet=unmet,
+        equality_penalties=None if soft is None else soft.penalties,
+        unmet=None if soft is None else soft.unmet,
+        elastic_damping=None if soft is None else soft.damping,
         recovery_scale=jnp.ones((), kin.q.dtype),
         residuals={name: value.residual for name, value in everything.items()},
         jacobians={name: value.jacobian for name, value in everything.items()},
@@ -242,6 +236,22 @@ def program_of(model: Linearization) -> Program:
         model.row_penalties,
         model.equality_penalties,
     )
+
+
+def _evaluate_tasks(
+    problem: Problem, kin: Kinematics, motion: Motion
+) -> tuple[dict[str, _Evaluated], dict[str, WeightedRows]]:
+    """All tasks, also of velocities, with their weighted rows."""
+    tasks = {name: task for name, task in problem.tasks.items() if isinstance(task, Task)}
+    values = _evaluate(problem, tasks, kin)
+    rows = {name: _weighted_rows(task, values[name]) for name, task in tasks.items()}
+    for name, task in problem.tasks.items():
+        if isinstance(task, VelocityTask):
+            matrix, right = task.rows(problem.robot, kin, motion)
+            values[name] = _Evaluated(-right, matrix, None)
+            weights = row_weights(task, right)
+            rows[name] = WeightedRows(weights[:, None] * matrix, weights * right)
+    return values, rows
 
 
 def _evaluate(

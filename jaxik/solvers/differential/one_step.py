@@ -15,7 +15,7 @@ from jaxik.qp_solver.derivatives import Optimum
 from jaxik.results.step_result import StepResult
 from jaxik.solvers.differential.hierarchy import descend, highest_level
 from jaxik.solvers.differential.integrate import integrate_within_limits
-from jaxik.solvers.differential.linearization import Linearization, with_demands
+from jaxik.solvers.differential.linearization import Linearization, linearized_with_demands
 from jaxik.solvers.differential.shorten import arrive, arrive_without_crossing
 from jaxik.solvers.differential.yielded import yielded_of
 
@@ -42,7 +42,7 @@ def take(
     # Under jit the duration has not been checked before.
     finite = jnp.all(jnp.isfinite(q)) & jnp.isfinite(motion.dt) & (motion.dt > 0)
     q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
-    model, demands = with_demands(problem, q, motion, damping)
+    model, demands = linearized_with_demands(problem, q, motion, damping)
     _check_start(warm_start, model)
     model, first = highest_level(model, demands, warm_start, options)
     descent = descend(model, first, options)
