@@ -1,8 +1,11 @@
 """Words for the nearest pair of shapes of each element."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
+import jax
 import numpy as np
+
+from jaxik.core.status import Outcome, Status, check
 
 # Pairs that are named of a batch, those of the most elements.
 NAMED = 3
@@ -44,3 +47,21 @@ def _name(result: _Looked, pair: int) -> str:
 
 def _depth(distance: float) -> str:
     return f"{1e3 * abs(distance):.3g} mm {'deep' if distance < 0 else 'apart'}"
+
+
+class NearestOutcome(Outcome):
+    """A result that may have looked at distances, as `_Looked` has them."""
+
+    clearance: jax.Array | None
+    nearest: jax.Array | None
+    pair_names: tuple[tuple[str, str], ...]
+
+    def check(self) -> Self:
+        """Return this if every element converged.
+
+        Raises:
+          JaxikError: otherwise, on the host; names the elements, the reason, of those that are COLLIDES the nearest
+            pair and its depth, and the remedy.
+        """
+        check(self.status, notes={Status.COLLIDES: lambda index: nearest_pair(self, index)})
+        return self

@@ -1,22 +1,22 @@
 """What a solver found, for a person and for a program."""
 
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import Outcome, Status, check
+from jaxik.core.status import Status
 from jaxik.kinematics.topology import Topology
 from jaxik.results import text
 from jaxik.results.chains import Chain, Chains, chains
-from jaxik.results.nearest import nearest_pair, nearest_pairs
+from jaxik.results.nearest import NearestOutcome, nearest_pair, nearest_pairs
 from jaxik.results.trace import Trace
 
 
 @pytree
-class Solution(Outcome):
+class Solution(NearestOutcome):
     """What `solve` found, with the batch axes of its arguments in front.
 
     Attributes:
@@ -80,16 +80,6 @@ class Solution(Outcome):
         else:
             status, iterations = self.chain_status, self.chain_iterations
         return chains(self.chain_parts, status, iterations, self.chain_label, self.residuals)
-
-    def check(self) -> Self:
-        """Return this if every element converged.
-
-        Raises:
-          JaxikError: otherwise, on the host; names the elements, the reason, of those that are COLLIDES the nearest
-            pair and its depth, and the remedy.
-        """
-        check(self.status, notes={Status.COLLIDES: lambda index: nearest_pair(self, index)})
-        return self
 
     def __repr__(self) -> str:
         """One element by its joints; many by how they ended. Residuals are norms over all rows, of no cost as well."""

@@ -1,19 +1,19 @@
 """What one step of differential inverse kinematics gives, for a person and for a program."""
 
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxik.core.pytree import leaf, pytree, static
-from jaxik.core.status import Outcome, Status, check
+from jaxik.core.status import Status
 from jaxik.qp_solver import QPSolution
 from jaxik.results import text
-from jaxik.results.nearest import nearest_pair, nearest_pairs
+from jaxik.results.nearest import NearestOutcome, nearest_pair, nearest_pairs
 
 
 @pytree
-class StepResult(Outcome):
+class StepResult(NearestOutcome):
     """One step, with the batch axes of its arguments in front.
 
     Attributes:
@@ -57,16 +57,6 @@ class StepResult(Outcome):
     nearest: jax.Array | None = leaf(0, default=None)
     yielded: dict[str, Any] = leaf(default_factory=dict)
     pair_names: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
-
-    def check(self) -> Self:
-        """Return this if every element converged.
-
-        Raises:
-          JaxikError: otherwise, on the host; names the elements, the reason, of those that are COLLIDES the nearest
-            pair and its depth, and the remedy.
-        """
-        check(self.status, notes={Status.COLLIDES: lambda index: nearest_pair(self, index)})
-        return self
 
     def __repr__(self) -> str:
         """How steps ended, which shapes overlap, what yields, and what derivatives are worth."""
