@@ -1,9 +1,16 @@
 """How many kernels programs have: what a user waits for at the first call of each shape."""
 
+from collections.abc import Callable
+
 import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
 import pytest
+from compile_report import totals
 from tables import mostly_exhaustive
 
+import jaxik
 from benchmarks.compile import programs
 from benchmarks.kernels import kernels
 
@@ -27,3 +34,23 @@ def test_a_program_has_no_more_kernels_than_it_had(name: str) -> None:
     with jax.enable_x64(False):
         function, arguments = programs()[name]
         assert kernels(jax.jit(function).lower(*arguments).compile().as_text()) <= CEILINGS[name]
+
+
+def test_what_is_changed_and_asked_for_on_the_host_compiles_a_program_each_at_most() -> None:
+    """Of shapes that no other test has; operation by operation a cast alone is 25 programs, of some 20 ms each."""
+    bodies = '<body pos="0.1 0 0"><joint axis="0 0 1" range="-1 1"/><geom size="0.01" mass="1"/>' * 19
+    robot = jaxik.load_robot(f"<mujoco><worldbody>{bodies}{'</body>' * 19}</worldbody></mujoco>")
+    pose = jaxlie.SE3(jnp.asarray([1.0, 0, 0, 0, 0, 0, 0.5]))
+    frame, names = robot.frame("body19"), robot.joint_names
+    asked: dict[str, Callable[[], object]] = {
+        "cast": lambda: robot.astype(np.float32),
+        "mounted": lambda: robot.with_base(pose),
+        "positions": lambda: jaxik.FrameTask(frame, np.zeros((23, 3)), np.full((23, 3), 0.1), None, mask=np.ones(6)),
+        "posture": lambda: jaxik.PostureTask(np.zeros((23, 19)), np.arange(19)),
+        "coordinates": lambda: robot.joint_values(np.zeros((23, 19))),
+        "configuration": lambda: robot.configuration(dict.fromkeys(names[:3], np.zeros(23)), np.zeros((23, 19))),
+    }
+    for name, make in asked.items():
+        before = totals["programs"]
+        make()
+        assert totals["programs"] - before <= 1 + 3 * (name == "configuration"), name

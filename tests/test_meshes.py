@@ -132,6 +132,7 @@ def test_programs_do_not_know_what_a_robot_looks_like(arm: Path) -> None:
     # Changes keep it.
     moved = painted.with_base(painted.frame_pose(painted.q_home, "hand")).astype(jnp.float16)
     assert jax.tree.map(lambda x: x, moved).visual is painted.visual
+    assert bare.astype(jnp.float16).visual is bare.visual and painted.astype(jnp.float16).visual is painted.visual
 
 
 @pytest.mark.parametrize("hand", ["hand.stl", "hand.dae"])

@@ -46,10 +46,11 @@ def read_configuration(
 def mid_range(robot: Robot) -> np.ndarray:
     """The middle of the joint limits (nq,); joints without limits, balls and free joints are as at home."""
     q = np.array(robot.q_home)
+    with np.errstate(invalid="ignore"):  # there is no middle of two infinite limits
+        middle = (np.asarray(robot.limit_lower) + np.asarray(robot.limit_upper)) / 2
     for j in robot.topology.scalar_joints:
-        middle = (robot.limit_lower[j] + robot.limit_upper[j]) / 2
-        if np.isfinite(middle):
-            q[robot.topology.joints[j].q_index] = middle
+        if np.isfinite(middle[j]):
+            q[robot.topology.joints[j].q_index] = middle[j]
     return q
 
 

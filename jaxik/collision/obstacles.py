@@ -208,7 +208,7 @@ class Planes:
 def checked_poses(name: str, pose: Any) -> jax.Array:
     """Poses (*batch, n, 7), wxyz before xyz, of a jaxlie.SE3, such an array, or positions alone."""
     if isinstance(pose, jaxlie.SE3) or np.shape(pose)[-1:] == (7,):
-        numbers = jnp.asarray(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
+        numbers = validation.as_array(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
     else:
         position = checked_points(f"{name}: pose", pose)
         upright = jnp.broadcast_to(jnp.eye(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
@@ -254,8 +254,8 @@ def _one_each(name: str, value: jax.Array, count: int) -> jax.Array:
 
 def checked_mask(value: Any, count: int) -> jax.Array:
     if value is None:
-        return jnp.ones(count, bool)
-    mask = jnp.asarray(value)
+        return validation.as_array(np.ones(count, bool))
+    mask = validation.as_array(value)
     if mask.dtype != bool or mask.shape[-1:] != (count,):
         raise JaxikError(f"mask is of bool, (*batch, n) with n = {count}, not {mask.dtype} of shape {mask.shape}")
     return mask

@@ -11,10 +11,23 @@ from jax.core import Tracer
 from jaxik.core.errors import JaxikError
 
 
+def as_array(value: Any, floating: bool = False) -> jax.Array:
+    """What `jnp.asarray` makes of numbers, or of them as floating ones, by NumPy: that compiles a program a shape."""
+    if any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):
+        return jnp.asarray(value)
+    known = np.array(value)
+    if known.dtype.kind not in "biufc":
+        return jnp.asarray(value)
+    whole = known.dtype.kind in "biu"
+    dtype = jax.dtypes.canonicalize_dtype(float if floating and whole else known.dtype)
+    with np.errstate(over="ignore"):  # what is too large for float32 is infinite
+        return jnp.asarray(known.astype(dtype, copy=False), dtype)
+
+
 def array(name: str, value: Any) -> jax.Array:
     """`value` as an array of floating numbers."""
     try:
-        value = jnp.asarray(value)
+        value = as_array(value, floating=True)
     except (TypeError, ValueError):
         raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
     if jnp.issubdtype(value.dtype, jnp.complexfloating):

@@ -71,6 +71,7 @@ class RowSolver:
         dtype = plan.problem.robot.q_home.dtype
         self._data = cast((plan.problem, plan.options, plan.start), dtype)
         self._draw = jax.jit(lambda problem, index: _drawn(plan, problem, index))
+        self._joined = jax.jit(lambda parts: jax.tree.map(lambda *xs: jnp.concatenate(xs)[: self.size], *parts))
         self._solve = jax.jit(_solved)
         self._follow = jax.jit(
             jax.shard_map(
@@ -132,7 +133,7 @@ class RowSolver:
         padded = index[np.minimum(np.arange(-(-self.size // each) * each), len(index) - 1)]
         starts = range(0, len(padded), each)
         parts = [self._draw(self._data[0], _words_of(padded[i : i + each], attempt)) for i in starts]
-        drawn = jax.tree.map(lambda *xs: jnp.concatenate(xs)[: self.size], *parts)
+        drawn = self._joined(parts)
         if self.plan.trajectories is not None:
             arrays = self._follow(self._data, drawn.leaves, drawn.motion)
             return _named(self.plan, self._data[0], drawn, arrays)

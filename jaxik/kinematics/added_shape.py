@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -59,6 +60,7 @@ def with_shape(
     )
 
 
+@partial(jax.jit, inline=True)
 def with_row(stack: jax.Array, row: jax.Array) -> jax.Array:
     """One more row (*batch, k) after those of a stack (*batch, n, k)."""
     batch = np.broadcast_shapes(stack.shape[:-2], row.shape[:-1])

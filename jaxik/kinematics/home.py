@@ -1,5 +1,7 @@
 """Where `q_home` comes from, and where a search begins on a robot whose model names no home."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,10 +38,15 @@ def home_origin(robot: RobotModel) -> str:
     leaves = robot.q_home, robot.keyframes, robot.qpos0, robot.limit_lower, robot.limit_upper
     if any(isinstance(x, Tracer) for x in leaves):
         return words
-    same = jnp.abs(robot.q_home - robot.keyframe("home")) <= SAME if named else _is_qpos0(robot)
+    if named:
+        keyframe = np.asarray(robot.keyframes)[..., robot.topology.keyframes.index("home"), :]
+        same = np.abs(np.asarray(robot.q_home) - keyframe) <= SAME
+    else:
+        same = _is_qpos0(robot)
     return words if np.all(same) else "set after loading"
 
 
+@partial(jax.jit, inline=True)
 def _is_qpos0(robot: RobotModel) -> jax.Array:
     """Whether each coordinate of `q_home` (*batch, nq) is qpos0's, both inside limits that may have become narrower."""
     limits = _coordinate_limits(robot)

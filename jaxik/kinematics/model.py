@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -213,28 +214,37 @@ class RobotModel:
         mounted = {body for root in roots for body in subtree(topology, root)}
         if free and not any(joint.body in mounted for joint in topology.joints):
             raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
-        pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, self.body_position.dtype)[..., None, :])
-        bodies = np.broadcast_shapes(self.body_quaternion.shape[:-1], self.body_position.shape[:-1])
-        own = [jnp.broadcast_to(x, (*bodies, x.shape[-1])) for x in (self.body_quaternion, self.body_position)]
-        placed = jnp.concatenate(own, axis=-1)[..., np.array(roots, int), :]
-        moved = (pose @ jaxlie.SE3(placed)).wxyz_xyz
-        batch = moved.shape[:-2]
-        position = jnp.broadcast_to(self.body_position, (*batch, *self.body_position.shape[-2:]))
-        quaternion = jnp.broadcast_to(self.body_quaternion, (*batch, *self.body_quaternion.shape[-2:]))
-        return dataclasses.replace(
-            self,
-            body_position=position.at[..., np.array(roots, int), :].set(moved[..., 4:]),
-            body_quaternion=quaternion.at[..., np.array(roots, int), :].set(moved[..., :4]),
-        )
+        position, quaternion = _mounted(self.body_position, self.body_quaternion, pose, tuple(roots))
+        return dataclasses.replace(self, body_position=position, body_quaternion=quaternion)
 
     def astype(self, dtype: Any) -> Self:
         """All leaves cast to `dtype`; limits are rounded inward, so what is inside them stays inside in float64."""
         dtype = jnp.dtype(dtype)
         if all(jnp.result_type(x) == dtype for x in jax.tree.leaves(self)):
             return self
-        robot = jax.tree.map(lambda x: jnp.asarray(x, dtype), self)
-        lower, upper = round_inward(self.limit_lower, self.limit_upper, dtype)
-        return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
+        return dataclasses.replace(_cast(self, dtype), visual=self.visual)  # which programs do not tell apart
+
+
+# One program each: operation by operation they are 25 at a first call.
+@partial(jax.jit, static_argnums=1, inline=True)
+def _cast(robot: Any, dtype: Any) -> Any:
+    lower, upper = round_inward(robot.limit_lower, robot.limit_upper, dtype)
+    robot = jax.tree.map(lambda x: jnp.asarray(x, dtype), robot)
+    return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
+
+
+@partial(jax.jit, static_argnums=3, inline=True)
+def _mounted(
+    position: jax.Array, quaternion: jax.Array, pose: jaxlie.SE3, roots: tuple[int, ...]
+) -> tuple[jax.Array, jax.Array]:
+    """Positions (*batch, nbody, 3) and quaternions (*batch, nbody, 4) of bodies, the roots moved by a pose."""
+    pose = jaxlie.SE3(jnp.asarray(pose.wxyz_xyz, position.dtype)[..., None, :])
+    bodies = np.broadcast_shapes(quaternion.shape[:-1], position.shape[:-1])
+    own = [jnp.broadcast_to(x, (*bodies, x.shape[-1])) for x in (quaternion, position)]
+    places = np.array(roots, int)
+    moved = (pose @ jaxlie.SE3(jnp.concatenate(own, axis=-1)[..., places, :])).wxyz_xyz
+    position, quaternion = (jnp.broadcast_to(x, (*moved.shape[:-2], *x.shape[-2:])) for x in (position, quaternion))
+    return position.at[..., places, :].set(moved[..., 4:]), quaternion.at[..., places, :].set(moved[..., :4])
 
 
 def _check_pose(pose: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
@@ -87,9 +88,7 @@ def draw_robot(
     """The robot at configurations (*batch, nq), all of them, in its own colours or in those of links and joints."""
     q = jnp.asarray(q)
     q = q.reshape(int(np.prod(q.shape[:-1])), robot.nq)
-    poses = robot.forward(q)
-    rotation = np.asarray(poses.rotation().as_matrix(), float)[:, shapes.body]
-    origin = np.asarray(poses.translation(), float)[:, shapes.body]
+    rotation, origin = (x[:, shapes.body] for x in _matrices(robot.forward(q)))
     position = origin + np.einsum("bnij,nj->bni", rotation, shapes.position)
     count, color = len(rotation), shapes.color
     if link is not None and joint is not None:
@@ -104,10 +103,20 @@ def draw_robot(
     )
 
 
+def _matrices(poses: jaxlie.SE3) -> tuple[np.ndarray, np.ndarray]:
+    """Rotation matrices (*batch, 3, 3) and positions (*batch, 3) of poses (*batch)."""
+    rotation, position = _split(poses)
+    return np.asarray(rotation, float), np.asarray(position, float)
+
+
+@jax.jit
+def _split(poses: jaxlie.SE3) -> tuple[jax.Array, jax.Array]:
+    return poses.rotation().as_matrix(), poses.translation()
+
+
 def draw_frames(poses: jaxlie.SE3, length: float) -> Drawing:
     """The axes of poses (*batch), x red, y green, z blue."""
-    origin = np.asarray(poses.translation(), float).reshape(-1, 3)
-    rotation = np.asarray(poses.rotation().as_matrix(), float).reshape(-1, 3, 3)
+    rotation, origin = (x.reshape(-1, *axes) for x, axes in zip(_matrices(poses), ((3, 3), (3,)), strict=True))
     parts = [
         _lines(origin, origin + length * rotation[:, :, axis], 0.06 * length, (*AXES[axis], 1.0)) for axis in range(3)
     ]

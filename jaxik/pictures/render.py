@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
@@ -172,7 +171,7 @@ def _points(name: str, points: Any) -> np.ndarray:
 
 
 def _finite(name: str, q: Any) -> Any:
-    if not bool(jnp.all(jnp.isfinite(q))):
+    if not np.all(np.isfinite(np.asarray(q))):
         raise JaxikError(f"{name} has entries that are not finite: there is nothing to draw there")
     return q
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast
+from jaxik.core.validation import as_array
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
 
@@ -25,7 +26,7 @@ def configuration(name: str, q: Any, robot: Robot) -> jax.Array:
       JaxikError: for what is none; says what `name` is.
     """
     try:
-        q = jnp.asarray(q)
+        q = as_array(q)
     except (TypeError, ValueError):
         raise JaxikError(f"{name} is an array (*batch, nq), not {q!r}") from None
     if jnp.issubdtype(q.dtype, jnp.complexfloating):

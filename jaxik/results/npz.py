@@ -44,7 +44,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -53,6 +52,7 @@ from jaxik.core.archive import Archive
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import Status
 from jaxik.core.trees import nested, parts
+from jaxik.core.validation import as_array
 from jaxik.core.version import __version__
 from jaxik.results import track_files
 from jaxik.results.chains import chains_of
@@ -237,9 +237,9 @@ def _solution_of(found: Archive) -> Solution:
     robot_npz.rounded(found, "where q may leave its limits by a rounding", *arrays.values())
     units = found.json("units")
     return Solution(
-        **{name: jnp.asarray(x) for name, x in arrays.items()},
-        residuals=nested({part: jnp.asarray(x) for part, x in residuals.items()}),
-        yielded=nested({part: jnp.asarray(x) for part, x in yielded.items()}),
+        **{name: as_array(x) for name, x in arrays.items()},
+        residuals=nested({part: as_array(x) for part, x in residuals.items()}),
+        yielded=nested({part: as_array(x) for part, x in yielded.items()}),
         trace=trace,
         topology=topology,
         chain_parts=chains,
@@ -263,4 +263,4 @@ def _trace_of(found: Archive, batch: tuple[int, ...]) -> Trace | None:
     for name, column in columns.items():
         if column.shape != (*batch, *length):
             raise found.wrong(f"'trace/{name}' has shape (*batch, T) with batch {batch}, not {column.shape}")
-    return Trace(**{name: jnp.asarray(column) for name, column in columns.items()})
+    return Trace(**{name: as_array(column) for name, column in columns.items()})

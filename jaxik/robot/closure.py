@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -84,6 +85,11 @@ def _along(axis: Any) -> jax.Array:
     axis = validation.vector("axis", axis, 3)
     if not isinstance(axis, Tracer) and not (np.linalg.norm(np.asarray(axis), axis=-1) > 0).all():
         raise JaxikError(f"axis is a direction (*batch, 3), not {np.asarray(axis)!r}")
+    return _turning(axis)
+
+
+@partial(jax.jit, inline=True)
+def _turning(axis: jax.Array) -> jax.Array:
     x, y, z = jnp.moveaxis(axis / jnp.linalg.norm(axis, axis=-1, keepdims=True), -1, 0)
     # Half a turn about x where the axis is -z, which no cross product tells.
     flips = z < -1 + 1e-7

@@ -1,6 +1,7 @@
 """A free joint for a robot whose root is fixed to the world."""
 
 import dataclasses
+from functools import partial
 from typing import Any, TypeVar
 
 import jax
@@ -26,16 +27,7 @@ def with_free_root(robot: Model, body: str | None, name: str) -> Model:
     q_at, v_at = (sum(sizes) for sizes in ([j.type.nq for j in before], [j.type.nv for j in before]))
     free = Joint(name, JointType.FREE, root, q_at, v_at)
     after = [dataclasses.replace(j, q_index=j.q_index + 7, v_index=j.v_index + 6) for j in topology.joints[at:]]
-    pose = jnp.concatenate([robot.body_position[..., root, :], robot.body_quaternion[..., root, :]], axis=-1)
-    axis = jnp.array([0.0, 0.0, 1.0])
-    joints = {"limit_lower": -jnp.inf, "limit_upper": jnp.inf}
-    rates = {"velocity_limit": jnp.inf, "armature": 0.0}
-    rows = {"joint_anchor": 0 * axis, "joint_axis": axis}
-    leaves = {field: _inserted(getattr(robot, field), at, jnp.full(1, x), -1) for field, x in joints.items()}
-    leaves |= {field: _inserted(getattr(robot, field), v_at, jnp.full(6, x), -1) for field, x in rates.items()}
-    leaves |= {field: _inserted(getattr(robot, field), at, x[None], -2) for field, x in rows.items()}
-    leaves |= {field: _inserted(getattr(robot, field), q_at, pose, -1) for field in ("qpos0", "q_home")}
-    leaves["keyframes"] = _inserted(robot.keyframes, q_at, pose[..., None, :], -1)
+    leaves = _freed(robot, root, at, q_at, v_at)
     return dataclasses.replace(
         robot,
         topology=changed(
@@ -46,6 +38,21 @@ def with_free_root(robot: Model, body: str | None, name: str) -> Model:
         ),
         **leaves,
     )
+
+
+@partial(jax.jit, static_argnums=(1, 2, 3, 4), inline=True)
+def _freed(robot: RobotModel, root: int, at: int, q_at: int, v_at: int) -> dict[str, jax.Array]:
+    """Leaves with a free joint of the root, before those that stand at these indices."""
+    pose = jnp.concatenate([robot.body_position[..., root, :], robot.body_quaternion[..., root, :]], axis=-1)
+    axis = jnp.array([0.0, 0.0, 1.0])
+    joints = {"limit_lower": -jnp.inf, "limit_upper": jnp.inf}
+    rates = {"velocity_limit": jnp.inf, "armature": 0.0}
+    rows = {"joint_anchor": 0 * axis, "joint_axis": axis}
+    leaves = {field: _inserted(getattr(robot, field), at, jnp.full(1, x), -1) for field, x in joints.items()}
+    leaves |= {field: _inserted(getattr(robot, field), v_at, jnp.full(6, x), -1) for field, x in rates.items()}
+    leaves |= {field: _inserted(getattr(robot, field), at, x[None], -2) for field, x in rows.items()}
+    leaves |= {field: _inserted(getattr(robot, field), q_at, pose, -1) for field in ("qpos0", "q_home")}
+    return leaves | {"keyframes": _inserted(robot.keyframes, q_at, pose[..., None, :], -1)}
 
 
 def _root(topology: Topology, body: str | None) -> int:

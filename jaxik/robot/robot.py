@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -27,7 +28,7 @@ from jaxik.kinematics.geometry import CollisionPairs, geometry_of
 from jaxik.kinematics.home import home_origin
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan, plan
-from jaxik.kinematics.topology import subtree
+from jaxik.kinematics.topology import Topology, subtree
 from jaxik.robot import batched
 from jaxik.robot.closure import with_closure
 from jaxik.robot.equality_lookup import select
@@ -230,10 +231,8 @@ class Robot(RobotModel):
         except ValueError:
             shapes = ", ".join(f"{name}: {value.shape[:-1]}" for name, (_, value) in zip(values, pieces, strict=True))
             raise JaxikError(f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}") from None
-        q = jnp.broadcast_to(q, (*batch, self.nq))
-        for start, value in pieces:
-            q = q.at[..., start : start + value.shape[-1]].set(value)
-        return q
+        starts, given = tuple(start for start, _ in pieces), [value for _, value in pieces]
+        return _with_coordinates(jnp.broadcast_to(q, (*batch, self.nq)), given, starts)
 
     def joint_values(self, q: Any) -> dict[str, jax.Array]:
         """Coordinates of a configuration (*batch, nq) by joint: (*batch), of balls and free joints (*batch, 4 or 7).
@@ -241,8 +240,7 @@ class Robot(RobotModel):
         The way back is `robot.configuration(values)`, of this robot or another that has joints of these names.
         """
         q = self._configuration(q)
-        found = {joint.name: q[..., joint.q_index : joint.q_index + joint.type.nq] for joint in self.topology.joints}
-        return {name: value[..., 0] if value.shape[-1] == 1 else value for name, value in found.items()}
+        return dict(zip(self.joint_names, _by_joint(self.topology, q), strict=True))
 
     def copy_to(self, data: Any, q: Any) -> None:
         """Write a configuration (nq,) into the `qpos` of a `mujoco.MjData`, joint by joint of the same name.
@@ -508,9 +506,22 @@ class Robot(RobotModel):
         )
 
 
+@partial(jax.jit, static_argnums=2, inline=True)
+def _with_coordinates(q: jax.Array, values: list[jax.Array], starts: tuple[int, ...]) -> jax.Array:
+    for start, value in zip(starts, values, strict=True):
+        q = q.at[..., start : start + value.shape[-1]].set(value)
+    return q
+
+
+@partial(jax.jit, static_argnums=0, inline=True)
+def _by_joint(topology: Topology, q: jax.Array) -> list[jax.Array]:
+    found = [q[..., joint.q_index : joint.q_index + joint.type.nq] for joint in topology.joints]
+    return [value[..., 0] if value.shape[-1] == 1 else value for value in found]
+
+
 def _vector(x: Any, size: int, what: str, axis: str, default: Any) -> jax.Array:
     try:
-        x = jnp.asarray(x)
+        x = validation.as_array(x)
     except (TypeError, ValueError):
         raise JaxikError(f"{what} is an array (..., {axis}) with {axis} = {size}, not {x!r}") from None
     if jnp.issubdtype(x.dtype, jnp.complexfloating):

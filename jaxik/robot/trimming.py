@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import jax
@@ -53,11 +54,9 @@ def trimmed(robot: Model, frames: Sequence[Frame]) -> Model:
     kept = _kept(topology, frames, _bounded(robot))
     if not kept.joints:
         raise JaxikError(f"nothing of {topology.name} would move: name frames that its joints move")
-    leaves = {
-        name: jnp.take(value, np.array(indices, int), axis=axis)
-        for name, (axis, indices) in _rows(topology, kept).items()
-        if (value := getattr(robot, name)) is not None
-    }
+    rows = {name: row for name, row in _rows(topology, kept).items() if getattr(robot, name) is not None}
+    places = tuple((axis, tuple(indices)) for axis, indices in rows.values())
+    leaves = dict(zip(rows, _taken([getattr(robot, name) for name in rows], places), strict=True))
     return dataclasses.replace(
         robot,
         topology=_topology(topology, kept),
@@ -65,6 +64,13 @@ def trimmed(robot: Model, frames: Sequence[Frame]) -> Model:
         visual=_visual(robot.visual, kept.bodies),
         **leaves,
     )
+
+
+@partial(jax.jit, static_argnums=1, inline=True)
+def _taken(values: list[jax.Array], places: tuple[tuple[int, tuple[int, ...]], ...]) -> list[jax.Array]:
+    """Entries of each value along an axis."""
+    pairs = zip(values, places, strict=True)
+    return [jnp.take(value, np.array(indices, int), axis=axis) for value, (axis, indices) in pairs]
 
 
 def cut_out(robot: Model, each: Sequence[Kept]) -> Model:

@@ -1,5 +1,6 @@
 """What the constructors of tasks accept: frames, targets, costs, masks and priorities."""
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -44,14 +45,19 @@ def pose(target: Any, position_only: bool) -> jaxlie.SE3:
             raise JaxikError(f"target holds wxyz and xyz, (*batch, 7), not {np.shape(target.wxyz_xyz)}")
         return target
     if position_only and hasattr(target, "__len__") and np.shape(target)[-1:] == (3,):
-        position = jnp.asarray(target, jnp.result_type(float, jnp.asarray(target).dtype))
-        identity = jnp.broadcast_to(jnp.asarray([1, 0, 0, 0], position.dtype), (*position.shape[:-1], 4))
-        return jaxlie.SE3(jnp.concatenate([identity, position], axis=-1))
+        return _upright(validation.array("target", target))
     given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else type(target).__name__
     raise JaxikError(
         f"target is a jaxlie.SE3, or a position (*batch, 3) where orientation_cost=None; not {given}. "
         "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_rotation(...)"
     )
+
+
+@partial(jax.jit, inline=True)
+def _upright(position: jax.Array) -> jaxlie.SE3:
+    """Poses at positions (*batch, 3), not turned."""
+    identity = jnp.broadcast_to(jnp.asarray([1, 0, 0, 0], position.dtype), (*position.shape[:-1], 4))
+    return jaxlie.SE3(jnp.concatenate([identity, position], axis=-1))
 
 
 def mask(value: Any) -> Any:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxik.core.archive import Archive, read
 from jaxik.core.errors import JaxikWarning
+from jaxik.core.validation import as_array
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Equality, Tendon
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import DroppedPair, Geometry
@@ -100,7 +100,7 @@ def _geometry_of(archive: Archive) -> Geometry | None:
     }
     for name, leaf in SHAPE_LEAVES.items():
         core = tuple(n if isinstance(n, int) else sizes[n] for n in leaf.axes)
-        fields[name.removeprefix("shape_")] = jnp.asarray(archive.numbers(name, core))
+        fields[name.removeprefix("shape_")] = as_array(archive.numbers(name, core))
     return Geometry(**fields)
 
 
@@ -147,7 +147,7 @@ def robot_of(archive: Archive) -> Robot:
     }
     if rounded(archive, "limits rounded inward", *leaves.values()):
         leaves["limit_lower"], leaves["limit_upper"] = inward32(leaves["limit_lower"], leaves["limit_upper"])
-    arrays: dict[str, Any] = {name: jnp.asarray(value) for name, value in leaves.items()}
+    arrays: dict[str, Any] = {name: as_array(value) for name, value in leaves.items()}
     return Robot(topology, **arrays, geometry=_geometry_of(archive))
 
 
