@@ -7,8 +7,10 @@ of their own; `JAXIK_TEST_EXACT=1 pytest -n0 tests/exact` runs it here.
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 EXACT = bool(os.environ.get("JAXIK_TEST_EXACT"))
 if not EXACT:
@@ -30,6 +32,8 @@ collect_ignore = [] if EXACT else ["exact"]
 # Linux gives a process 65,530 memory maps, and a compiled program takes a few of them; with 30,000 a worker holds 6 GB.
 MOST_MAPS = 12_000
 
+PROGRAM: Any = type(jax.jit(abs))
+
 # All workers share it. An entry of which a worker reads half is a warning, which pyproject.toml ignores, and compiled.
 CACHE = Path(os.environ.get("JAXIK_TEST_CACHE") or Path.home() / ".cache" / "jaxik" / "xla")
 
@@ -48,9 +52,19 @@ jax.config.update("jax_persistent_cache_enable_xla_caches", "none")
 
 
 @pytest.fixture(autouse=True, scope="module")
-def room_for_programs() -> Iterator[None]:
-    """Free compiled programs before a process runs out of memory maps, and dies."""
+def room_for_programs(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Free compiled programs before a process runs out of memory maps, and dies.
+
+    Those of a module and of solvers go with it. What is left are some hundred of single operations and kinematics that
+    other modules have as well: to free these too takes 3 s or more, which is what they take to be made again.
+    """
     yield
+    solvers = [module for name, module in sys.modules.items() if name.startswith("jaxik.solvers")]
+    for value in [value for module in (request.module, *solvers) for value in vars(module).values()]:
+        if isinstance(value, PROGRAM):
+            value.clear_cache()
+        elif hasattr(value, "cache_clear") and value.__module__ == request.module.__name__:
+            value.cache_clear()  # of what holds programs
     maps = Path("/proc/self/maps")
     if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MAPS:
         jax.clear_caches()
