@@ -49,14 +49,16 @@ def core(kind: str, shapes: Shapes, dtype: Any = np.float64) -> Any:
 
 
 def contact(kinds: tuple[str, str], a: Shapes, b: Shapes, dtype: Any = np.float64) -> Contact:
-    core_a, radius_a = core(kinds[0], a, dtype)
-    core_b, radius_b = core(kinds[1], b, dtype)
-    return evaluated(kinds)(core_a, core_b, radius_a, radius_b)
+    return evaluated(kinds, np.dtype(dtype))(a, b)
 
 
 @functools.cache
-def evaluated(kinds: tuple[str, str]) -> Callable[..., Contact]:
-    return jax.jit(lambda a, b, radius_a, radius_b: PAIRS[kinds](a, b).swept(radius_a, radius_b))
+def evaluated(kinds: tuple[str, str], dtype: Any) -> Callable[..., Contact]:
+    def both(a: Shapes, b: Shapes) -> Contact:
+        (core_a, radius_a), (core_b, radius_b) = core(kinds[0], a, dtype), core(kinds[1], b, dtype)
+        return PAIRS[kinds](core_a, core_b).swept(radius_a, radius_b)
+
+    return jax.jit(both)
 
 
 _COAL = {

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
@@ -43,7 +44,7 @@ CARRIERS = {
 MASKS = {"hinge": [1, 0, 1, 0, 0, 1], "slide": [1, 0, 1, 0, 0, 0], "ball": [0, 1, 1, 1, 0, 1], "free": [1] * 6}
 POSE_COSTS = {"position_cost": [2.0, 0.5, 1.0], "orientation_cost": 0.3}
 AXIS = [0.2, -2.0, 0.5]
-TILT = jaxlie.SO3.exp(jnp.array([0.3, -0.4, 0.2]))
+TILT = jax.jit(jaxlie.SO3.exp)(np.array([0.3, -0.4, 0.2]))
 
 
 def pose(turn: Any, position: Any) -> jaxlie.SE3:

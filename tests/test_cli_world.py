@@ -23,7 +23,7 @@ CUBES = np.zeros((2, 3, 2), bool)
 CUBES[1, 2, 0] = True
 CORNERS = np.array([[0, 0, 0], [0.1, 0, 0], [0, 0.1, 0], [0, 0, 0.1]])
 GRID = np.arange(8.0).reshape(2, 2, 2) / 10
-TURNED = jaxlie.SE3.from_rotation_and_translation(jaxlie.SO3.from_z_radians(np.pi / 2), np.array([0.1, 0.2, 0.3]))
+TURNED = jaxlie.SE3(np.array([np.sqrt(0.5), 0, 0, np.sqrt(0.5), 0.1, 0.2, 0.3]))  # a quarter about z
 AT = {"position": [100, 200, 300], "rpy": [0, 0, 90]}
 
 

@@ -142,7 +142,7 @@ def test_moving_and_masking_obstacles_compiles_nothing() -> None:
     everything = clearance(world(), q)
     nothing = clearance(world(mask=jnp.array([False, False])), q)
     assert np.isfinite(everything).all() and (nothing == jnp.inf).all()
-    gradient = jax.grad(lambda w: jnp.sum(jnp.minimum(clearance(w, q), 1.0)), allow_int=True)
+    gradient = jax.jit(jax.grad(lambda w: jnp.sum(jnp.minimum(clearance(w, q), 1.0)), allow_int=True))
     moved = gradient(world(mask=jnp.array([True, False])))
     assert np.isfinite(moved.spheres.center).all() and (moved.spheres.center[1] == 0).all()
 

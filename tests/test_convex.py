@@ -1,6 +1,6 @@
 """Cylinders, ellipsoids and hulls: their distances by coal and MuJoCo, and what stands for meshes."""
 
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 from tables import mostly_exhaustive
 
 import jaxik
@@ -49,6 +50,7 @@ def box_of(s: pairs.Shapes, dtype: Any) -> Box:
     return Box(position, (x, y, z), size)
 
 
+@partial(jax.jit, static_argnames="dtype")
 def primitives(s: pairs.Shapes, dtype: Any = float) -> Primitive:
     """Of each form in turn."""
     box = box_of(s, dtype)
@@ -58,10 +60,11 @@ def primitives(s: pairs.Shapes, dtype: Any = float) -> Primitive:
         Primitive(box, jnp.full(COUNT, ELLIPSOID, dtype)),
         of_segment(Segment(box.center, box.axes[2] * box.half.y)),
     )
-    form = jnp.arange(COUNT) % len(FORMS)
-    return jax.tree.map(lambda *x: jnp.choose(form, list(x)), *every)
+    form = np.arange(COUNT) % len(FORMS)
+    return jax.tree.map(lambda *x: jnp.choose(form, list(x), mode="clip"), *every)
 
 
+@partial(jax.jit, static_argnames="dtype")
 def hulls(s: pairs.Shapes, dtype: Any = float) -> Hull:
     return Hull(box_of(s, dtype), from_array(jnp.asarray(ball_corners() * s.size[:, None], dtype)))
 
@@ -113,7 +116,7 @@ def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) 
     row = np.concatenate([-normal, -np.cross(point, normal)], axis=1)
 
     def moved(twist: np.ndarray) -> np.ndarray:
-        turn = np.asarray(jaxlie.SO3.exp(jnp.asarray(twist[3:])).as_matrix())
+        turn = Rotation.from_rotvec(twist[3:]).as_matrix()
         turned = a._replace(rotation=turn @ a.rotation, position=a.position @ turn.T + twist[:3])
         return np.asarray(contact(MAKE[kinds[0]](turned), other).distance)
 
@@ -166,7 +169,7 @@ def test_the_normal_of_an_edge_along_a_side_of_a_face_turns_with_the_face_alone(
 
     corners = from_array(jnp.tile(prism, (3, 1, 1)))
     turned = np.cross(along / np.linalg.norm(along, axis=1, keepdims=True), [0, 0, -1])
-    found = np.asarray(jax.jacfwd(normals)(jnp.zeros(4)))
+    found = np.asarray(jax.jit(jax.jacfwd(normals))(np.zeros(4)))
     np.testing.assert_allclose(found[..., :3], 0, atol=1e-12)
     np.testing.assert_allclose(found[..., 3], turned, atol=1e-12)
 
@@ -213,7 +216,7 @@ def test_a_segment_beside_a_thin_cylinder_does_not_overlap_it_wherever_it_is_mov
 def test_a_half_space_is_as_far_as_the_lowest_point() -> None:
     a, _ = shapes(3)
     floor = HalfSpace(Vector(*(jnp.asarray(x) for x in (0.0, 0.6, 0.8))), jnp.asarray(0.1))
-    found = np.asarray(convex_plane(hulls(a), floor).distance)
+    found = np.asarray(jax.jit(convex_plane)(hulls(a), floor).distance)
     corners = a.position[:, None] + np.einsum("nij,nkj->nki", a.rotation, ball_corners() * a.size[:, None])
     np.testing.assert_allclose(found, (corners @ [0, 0.6, 0.8]).min(axis=1) - 0.1, atol=1e-12)
 
@@ -291,10 +294,15 @@ def test_what_stands_for_a_mesh_encloses_its_hull_and_says_how_much_bigger_it_is
     assert hull is not None and fit is not None
     at = fit.index("shell")
     assert fit.kinds[at] == kind and hull.kinds[hull.index("shell")] == "hull"
-    corners = jaxlie.SO3(hull.quaternion[hull.index("shell")]) @ hull.corners[0] + hull.position[hull.index("shell")]
-    local = jaxlie.SO3(fit.quaternion[at]).inverse() @ (corners - fit.position[at])
-    radius, length = fit.size[at, 0], fit.size[at, 1] if kind == "capsule" else 0.0
-    beyond = jnp.linalg.norm(local - jnp.clip(local[:, 2:], -length, length) * jnp.array([0, 0, 1.0]), axis=1)
+    turns = [
+        Rotation.from_quat(np.asarray(shapes.quaternion)[shapes.index("shell")], scalar_first=True).as_matrix()
+        for shapes in (hull, fit)
+    ]
+    corners = np.asarray(hull.corners[0]) @ turns[0].T + np.asarray(hull.position)[hull.index("shell")]
+    local = (corners - np.asarray(fit.position)[at]) @ turns[1]
+    size = np.asarray(fit.size)[at]
+    radius, length = size[0], size[1] if kind == "capsule" else 0.0
+    beyond = np.linalg.norm(local - np.clip(local[:, 2:], -length, length) * np.array([0, 0, 1.0]), axis=1)
     assert radius - 1e-3 < beyond.max() < radius + 1e-9
     assert "shell: " in repr(fit) and 1 < float(fit.fits[0].split(": ")[1]) < 15
 

@@ -239,9 +239,9 @@ def test_robots_of_other_sizes_have_their_own_residuals() -> None:
     task = jaxik.EqualityConstraintTask(robot.equalities(["connect", "length", "coupled"]))
     q = jnp.asarray(configurations(model_of("every kind"), 1)[0])
     fields = ("body_position", "equality_data", "tendon_coefficients", "site_position")
-    scales = jnp.asarray([1.0, 0.7, 1.4])
+    scales = np.asarray([1.0, 0.7, 1.4])
     robots = dataclasses.replace(
-        robot, **{name: jnp.stack([getattr(robot, name) * s for s in scales]) for name in fields}
+        robot, **{name: np.stack([np.asarray(getattr(robot, name)) * s for s in scales]) for name in fields}
     )
     axes = dataclasses.replace(jax.tree.map(lambda _: None, robot), **dict.fromkeys(fields, 0))
     got = jax.vmap(lambda robot: residual_of(task, robot, q), in_axes=(axes,))(robots)

@@ -277,8 +277,8 @@ SHAPES = [
 @pytest.mark.parametrize(("first", "second", "batch"), SHAPES)
 def test_leading_axes_broadcast(first: tuple[int, ...], second: tuple[int, ...], batch: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
-    a, b = jnp.asarray(rng.standard_normal((*first, 3))), jnp.asarray(rng.standard_normal((*second, 2)))
-    out = over_batch(outer, {"a": a, "b": b}, {"a": 1, "b": 1})
+    a, b = rng.standard_normal((*first, 3)), rng.standard_normal((*second, 2))
+    out = jax.jit(lambda a, b: over_batch(outer, {"a": a, "b": b}, {"a": 1, "b": 1}))(a, b)
     wide = np.broadcast_to(a, (*batch, 3))[..., None] * np.broadcast_to(b, (*batch, 2))[..., None, :]
     np.testing.assert_allclose(out["outer"], wide)
     np.testing.assert_allclose(out["sum"], np.broadcast_to(a.sum(-1), batch) + np.broadcast_to(b.sum(-1), batch))

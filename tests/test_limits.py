@@ -38,8 +38,7 @@ def test_a_step_may_use_its_share_of_the_way_to_a_limit() -> None:
 
 def test_joints_without_limits_have_no_bounds() -> None:
     robot = mixed()
-    kin = robot.kinematics(robot.q_home)
-    lower, upper = ConfigurationLimit().bounds(robot, kin, Motion(DT))
+    lower, upper = jax.jit(lambda q: ConfigurationLimit().bounds(robot, robot.kinematics(q), Motion(DT)))(robot.q_home)
     limited = np.zeros(robot.nv, bool)
     limited[dofs("slide", "hinge", "still")] = True
     np.testing.assert_array_equal(np.isfinite(lower), limited)

@@ -153,7 +153,10 @@ def test_a_robot_a_problem_and_a_solution_show_themselves(tmp_path: Path) -> Non
     target = robot.frame_pose(robot.q_home, "tcp")
     far = jaxlie.SE3.from_translation(jnp.array([[0.0, 0.0, 0.0], [0.0, 0.0, 5.0]])) @ target
     problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(robot.frame("tcp"), far, orientation_cost=None)})
-    solution = jaxik.solve(problem)
+    whole, zero = np.array([0, 1], np.int32), np.zeros(2)  # solved, and not
+    q = np.stack([robot.q_home, robot.q_home + 1])
+    residuals = {"tip": {"position": np.zeros((2, 3))}}
+    solution = jaxik.Solution(q, whole, residuals, whole, whole, zero, zero, topology=robot.topology)
     pictures = [robot.show(size=SIZE), problem.show(size=SIZE), solution.show(problem, size=SIZE)]
     pictures.append(solution.show(robot, size=SIZE))
     assert len({np.asarray(picture).tobytes() for picture in pictures}) == 4

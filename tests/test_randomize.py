@@ -11,6 +11,7 @@ from tables import mostly_exhaustive
 import jaxik
 from jaxik.cli.plans import read_plan
 from jaxik.cli.yaml_file import read_yaml
+from jaxik.datasets.randomize import MEANINGS
 from jaxik.datasets.rows import RowSolver
 from jaxik.datasets.store import Store, open_or_create
 
@@ -45,16 +46,21 @@ def test_what_was_drawn_makes_the_problem_of_each_row_again(problem: jaxik.Probl
     rows = {name: values[:COUNT] for name, values in rows.items()}
     q, target = rows["q"], rows["targets/tip/position"]
 
-    def problem_of(row: Any) -> jaxik.Problem:
-        return DRAWN.apply(problem, {name: values[row] for name, values in rows.items()})
+    @jax.jit
+    def problem_of(drawn: dict[str, Any]) -> jaxik.Problem:
+        return DRAWN.apply(problem, drawn)
+
+    @jax.jit
+    def tip(drawn: dict[str, Any], q: Any) -> jax.Array:
+        return problem_of(drawn).robot.frame_pose(q, "tcp").translation()
 
     some = range(0, COUNT, 8)
-    reached = np.stack([problem_of(i).robot.frame_pose(q[i], "tcp").translation() for i in some])
+    drawn = {name: values for name, values in rows.items() if name in MEANINGS}
+    reached = np.stack([tip({name: values[i] for name, values in drawn.items()}, q[i]) for i in some])
     off = np.linalg.norm(reached - target[some], axis=-1)
     np.testing.assert_allclose(off, rows["residuals/tip/position"][some], atol=1e-9)
     if kind != "trajectories":
-        own = problem_of(np.s_[:])  # all at once
-        together = own.robot.frame_pose(q, "tcp").translation()
+        own, together = problem_of(drawn), tip(drawn, q)  # all at once
         np.testing.assert_allclose(together[::8], reached, atol=1e-12)
         off = np.linalg.norm(together - target, axis=-1)
         np.testing.assert_allclose(off, rows["residuals/tip/position"], atol=1e-9)
@@ -85,7 +91,8 @@ def judged_by_mujoco(store: Store, rows: dict[str, np.ndarray]) -> None:
 
 
 def test_draws_fill_their_ranges_and_are_independent(problem: jaxik.Problem) -> None:
-    found = jax.vmap(lambda key: DRAWN.draw(problem, key))(jax.random.split(jax.random.key(0), 4000))
+    draw = jax.jit(jax.vmap(lambda key: DRAWN.draw(problem, key)))
+    found = draw(jax.random.split(jax.random.key(0), 4000))
     angle = 2 * np.arccos(np.clip(found["base_pose"][:, 0], -1, 1))
     shift = np.asarray(found["obstacle_shift"]).reshape(4000, 6)
     for values, least, most in (

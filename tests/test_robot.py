@@ -237,8 +237,8 @@ def test_configurations_are_written_by_joint_name(name: str) -> None:
     q = arm().configuration(values)
     assert q.shape == (*batch, 7)
     for joint in arm().joint_names:
-        got = q[..., jnp.array(arm().q_indices(joint))]
-        want = values.get(joint, arm().q_home[jnp.array(arm().q_indices(joint))])
+        got = np.asarray(q)[..., arm().q_indices(joint)]
+        want = values.get(joint, np.asarray(arm().q_home)[arm().q_indices(joint)])
         width = got.shape[-1]
         want = np.asarray(want, float)
         want = want if want.shape[-1:] == (width,) else want[..., None]  # hinges and slides may leave their axis out

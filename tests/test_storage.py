@@ -69,19 +69,20 @@ def many() -> jaxik.Robot:
 def solution(*batch: int, residuals: Any = None) -> jaxik.Solution:
     """One that nobody had to wait for."""
     count = int(np.prod(batch))
-    numbers = jnp.arange(2.0 * count).reshape(*batch, 2)
+    numbers = np.arange(2.0 * count).reshape(*batch, 2)
     each = numbers[..., 0]
-    return jaxik.Solution(
+    made = jaxik.Solution(
         q=numbers / 7,
-        status=jnp.arange(count, dtype=jnp.int32).reshape(batch) % 2,
+        status=np.arange(count, dtype=np.int32).reshape(batch) % 2,
         residuals={"gaze": numbers / 3, "tip": {"position": each / 5}} if residuals is None else residuals,
-        iterations=jnp.full(batch, 3, jnp.int32),
-        num_starts=jnp.full(batch, 2, jnp.int32),
+        iterations=np.full(batch, 3, np.int32),
+        num_starts=np.full(batch, 2, np.int32),
         cost=each / 11,
         stationarity=each / 13,
         topology=planar().topology,
         residual_units=(("gaze", ""), ("tip/position", "m")),
     )
+    return jax.tree.map(lambda x: jnp.asarray(x, np.asarray(x).dtype), made)
 
 
 def same(got: Any, want: Any) -> None:

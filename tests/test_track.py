@@ -1,7 +1,7 @@
 """What `track` does with targets over time: it follows them, keeps limits, and is the loop of steps that it says."""
 
 import dataclasses
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -44,6 +44,7 @@ def home() -> jaxlie.SE3:
     return panda().frame_pose(panda().q_home, "tcp")
 
 
+@partial(jax.jit, static_argnames="steps")
 def path(speed: Any = 0.2, turning: float = 0.6, steps: int = STEPS) -> jaxlie.SE3:
     """Poses (T, *batch) that leave home at a speed [m/s], and turn about the vertical [rad/s]."""
     speed = jnp.asarray(speed)
@@ -129,7 +130,7 @@ def stepped_along() -> tuple[Any, Any]:
         state = track_step(asked, state, DT, {"tip": jaxlie.SE3(targets.wxyz_xyz[k])})
         states.append(state)
     whole = followed(gain=0.3, fast=MAX_SPEED, hard=MAX_ACCELERATION)
-    return whole, jax.tree.map(lambda *xs: jnp.stack(xs), *states)
+    return whole, jax.tree.map(lambda *xs: np.stack(xs), *states)
 
 
 def test_one_step_at_a_time_is_the_same_motion() -> None:
