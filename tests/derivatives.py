@@ -49,11 +49,11 @@ def linkage(count: int) -> jax.Array:
     return jnp.linspace(0.3, 0.9, count)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
 
 
-# Second derivatives of a number, by how they are taken.
-MODES: dict[str, Callable[[Callable[[Any], jax.Array], Any], jax.Array]] = {
-    "forward over forward": lambda f, t: jax.jvp(lambda t: jax.jvp(f, (t,), (1.0,))[1], (t,), (1.0,))[1],
-    "forward over reverse": lambda f, t: jax.jvp(jax.grad(f), (t,), (1.0,))[1],
-    "reverse over reverse": lambda f, t: jax.grad(jax.grad(f))(t),
+# First and second derivatives of a number, by how they are taken.
+MODES: dict[str, Callable[[Callable[[Any], jax.Array], Any], tuple[jax.Array, jax.Array]]] = {
+    "forward over forward": lambda f, t: jax.jvp(lambda t: jax.jvp(f, (t,), (1.0,))[1], (t,), (1.0,)),
+    "forward over reverse": lambda f, t: jax.jvp(jax.grad(f), (t,), (1.0,)),
+    "reverse over reverse": lambda f, t: jax.value_and_grad(jax.grad(f))(t),
 }
 
 

@@ -62,3 +62,16 @@ def errors(name: str, q: np.ndarray, target: jaxlie.SE3) -> tuple[np.ndarray, np
         mujoco.mju_subQuat(difference, goal[:4], reached)
         position[i], angle[i] = np.linalg.norm(place - goal[4:]), np.linalg.norm(difference)
     return position, angle
+
+
+def check_found(name: str) -> None:
+    """Nearly all poses of an arm are found, by C MuJoCo, inside its limits and with little effort."""
+    robot, target, solution = arm(name)
+    position, angle = errors(name, solution.q, target)
+    assert np.mean((position < 1e-4) & (angle < 1e-3)) >= 0.999
+    assert np.mean((position < 1e-5) & (angle < 1e-5)) >= 0.995
+    lower, upper = np.asarray(robot.limit_lower), np.asarray(robot.limit_upper)
+    assert (lower <= solution.q).all() and (solution.q <= upper).all()
+    assert ((position < 1.01e-4) & (angle < 1.01e-3))[solution.converged].all()
+    assert solution.iterations.mean() < 25 and solution.num_starts.mean() < 1.6
+    assert solution.num_starts.max() > 5  # some are hard

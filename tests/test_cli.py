@@ -116,6 +116,7 @@ def test_dtype_decides_the_precision_and_leaves_jax_as_it_was(jaxik_run: Any, fo
     assert jax.config.jax_enable_x64
 
 
+@exhaustive
 def test_batches_change_nothing(jaxik_run: Any, folder: Path) -> None:
     for name, size in (("whole", "8"), ("parts", "3")):
         assert jaxik_run({"output": f"{name}.npz"}, "--batch-size", size, "-q").code == 0

@@ -61,10 +61,8 @@ def solved(count: int, levels: int) -> jaxik.Solution:
     return jaxik.solve(goals(count, levels))
 
 
-each_number_of_levels = pytest.mark.parametrize("levels", mostly_exhaustive([1, 2], [1]))
-
-
-@each_number_of_levels
+@exhaustive
+@pytest.mark.parametrize("levels", [1, 2])
 def test_a_chain_is_solved_as_alone_whatever_becomes_of_another_at_all_priorities(levels: int) -> None:
     found, alone = solved(2, levels), solved(1, levels)
     own = np.asarray(found.q)[:, :3]
@@ -74,23 +72,33 @@ def test_a_chain_is_solved_as_alone_whatever_becomes_of_another_at_all_prioritie
     if levels > 1:
         np.testing.assert_allclose(found.residuals["rest"][:, :3], alone.residuals["rest"], rtol=0, atol=1e-12)
     np.testing.assert_array_equal(alone.status, jaxik.Status.CONVERGED)
+    np.testing.assert_allclose(found.q[0, 3:], alone.q[0], rtol=0, atol=1e-9)
+    if levels > 1:
+        np.testing.assert_allclose(found.cost[0], 2 * alone.cost[0], rtol=1e-9)
 
 
-@each_number_of_levels
+def test_a_chain_is_solved_alike_whatever_becomes_of_another() -> None:
+    """Its neighbour is well in the first element alone, and as it is there."""
+    found = solved(2, 1)
+    np.testing.assert_allclose(found.q[:, :3], np.tile(found.q[0, 3:], (CASES, 1)), rtol=0, atol=1e-9)
+    np.testing.assert_allclose(found.q[:, :3], np.tile(found.q[0, :3], (CASES, 1)), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(found.chains.status[:, 0], jaxik.Status.CONVERGED)
+    np.testing.assert_array_equal(found.chains.iterations[:, 0], found.chains.iterations[0, 0])
+
+
+@pytest.mark.parametrize("levels", mostly_exhaustive([1, 2], [1]))
 def test_an_element_has_the_worst_of_its_chains_and_the_sum_of_their_costs(levels: int) -> None:
-    found, alone = solved(2, levels), solved(1, levels)
+    found = solved(2, levels)
     expected = ["CONVERGED", "STALLED", "INFEASIBLE", "NONFINITE"]
     assert [jaxik.Status(s).name for s in found.status] == expected
     assert [jaxik.Status(s).name for s in found.chains.status[:, 1]] == expected
-    if levels > 1:
-        np.testing.assert_allclose(found.cost[0], 2 * alone.cost[0], rtol=1e-9)
-    else:
+    if levels == 1:
         off = np.stack([found.residuals[f"goal{k}"]["position"][1, 0] for k in range(2)])
         np.testing.assert_allclose(found.cost[1], np.sum(off**2) / 2, rtol=1e-9)
-    np.testing.assert_allclose(found.q[0, 3:], alone.q[0], rtol=0, atol=1e-9)
     assert np.all(np.abs(np.asarray(found.residuals["model"])[1]) < 1e-9)  # a goal out of reach bends no closure
     np.testing.assert_allclose(found.residuals["model"][2, 0], 0, atol=1e-9)
-    assert abs(found.residuals["model"][2, 1]) > 80
+    # A rail out of reach is come as near as the stretched arm of 3 m gets.
+    np.testing.assert_allclose(abs(found.residuals["model"][2, 1]), 99 - SPACING - 3, atol=1e-3)
 
 
 def test_what_chains_share_is_met_as_a_whole() -> None:

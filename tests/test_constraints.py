@@ -209,6 +209,7 @@ def held_twice() -> jaxik.Solution:
     return jaxik.solve(jaxik.Problem(robot, tasks, constraints=held), np.append(start, 0 * start[:1], axis=0))
 
 
+@exhaustive
 def test_constraints_that_contradict_each_other_are_infeasible_and_as_near_as_possible() -> None:
     apart = jax.tree.map(lambda x: x[APART], held_twice())
     assert np.asarray(apart.status).tolist() == [jaxik.Status.INFEASIBLE]
@@ -218,6 +219,7 @@ def test_constraints_that_contradict_each_other_are_infeasible_and_as_near_as_po
         apart.check()
 
 
+@exhaustive
 def test_a_task_as_constraint_holds_whatever_its_cost_and_the_posture_gives_way() -> None:
     light, heavy = (jax.tree.map(lambda x, at=at: x[at], held_twice()) for at in (LIGHT, HEAVY))
     for solution in (light, heavy):
@@ -290,7 +292,6 @@ OFFSETS = (0.5, 0.3)
 SEEN = np.array([0.6, 0.0, -0.5])
 
 
-@exhaustive
 def test_several_half_spaces_and_a_constraint_hold_together(in_a_corner: jaxik.Solution) -> None:
     robot, tip = panda(), panda().frame("tcp")
     reached = np.asarray(robot.frame_pose(in_a_corner.q, tip).translation())

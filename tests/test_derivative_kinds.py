@@ -62,6 +62,7 @@ def test_what_has_not_settled_has_the_derivative_of_one_step() -> None:
     assert 0 < sum(minima) < len(minima)
 
 
+@exhaustive
 def test_at_a_kink_the_derivative_is_that_of_the_joints_that_may_leave_their_bounds() -> None:
     """A posture at a limit: nothing presses."""
     rest = jnp.asarray([PLANAR.limit_upper[0], 0.5])
@@ -82,7 +83,7 @@ def test_float32_tells_a_bound_that_is_pressed_from_rounding() -> None:
     def solved(rest: jax.Array) -> jaxik.Solution:
         return jaxik.solve(Problem(PLANAR, {"rest": PostureTask(rest)}), jnp.zeros(2, jnp.float32))
 
-    solution, moved = jax.jvp(solved, (jnp.asarray(rest),), (jnp.ones(rest.shape, jnp.float32),))
+    solution, moved = jax.jit(lambda rest, along: jax.jvp(solved, (rest,), (along,)))(rest, np.ones_like(rest))
     assert moved.q.dtype == np.float32
     expected = np.where(beyond == 0, DerivativeStatus.WEAKLY_ACTIVE, DerivativeStatus.EXACT)
     np.testing.assert_array_equal(solution.derivative_status, expected)
@@ -115,7 +116,7 @@ def test_what_tasks_leave_undetermined_stays(planes: bool) -> None:
         plane = (PositionLimit(PLANAR.frame("tip"), [0.0, 1, 0], y),) if planes else ()
         return jaxik.solve(Problem(PLANAR, {"tip": task}, limits=(ConfigurationLimit(), *plane)), q0)
 
-    solution, moved = jax.jvp(solved, (jnp.asarray(1.5), jnp.asarray(9.0)), (jnp.asarray(1.0), jnp.asarray(1.0)))
+    solution, moved = jax.jit(lambda *at: jax.jvp(solved, at, (jnp.ones(()), jnp.ones(()))))(1.5, 9.0)
     assert solution.derivative_status == DerivativeStatus.NON_UNIQUE
     row = PLANAR.frame_jacobian(solution.q, "tip", reference="world_aligned")[:1]
     np.testing.assert_allclose(moved.q, np.linalg.pinv(row)[:, 0], rtol=1e-6)
@@ -129,7 +130,7 @@ def test_a_limit_moves_what_it_holds_all_the_way() -> None:
         limits = (ConfigurationLimit(margin=margin), PositionLimit(PLANAR.frame("tip"), [0.0, 1, 0], 9.0))
         return jaxik.solve(Problem(PLANAR, {"rest": PostureTask(rest)}, limits=limits), jnp.zeros(2)).q
 
-    np.testing.assert_allclose(jax.jacfwd(held)(0.0), [-1, -1], atol=1e-9)
+    np.testing.assert_allclose(jax.jit(jax.jacfwd(held))(0.0), [-1, -1], atol=1e-9)
 
 
 @exhaustive
@@ -166,6 +167,7 @@ def test_where_there_is_no_derivative_the_result_says_so_and_nothing_is_nan() ->
     aim = aim.at[1].set(reached(rest[1]))
     spoilt = aim.at[2, 0].set(jnp.nan)
 
+    @jax.jit
     def pulled(aim: Any, options: SolveOptions) -> Any:
         def total(aim: Any, rest: Any) -> Any:
             solution = jaxik.solve(planar(aim, rest), jnp.zeros(2), options=options)

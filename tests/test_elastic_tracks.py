@@ -91,9 +91,12 @@ def test_velocities_change_by_less_in_shorter_steps_as_targets_leave_reach_and_r
         assert np.all(after < 0.6 ** np.log2(fine / coarse) * before), every
 
 
-def test_an_acceleration_limit_bounds_the_jumps_of_a_constraint_of_gain_1_in_steps_of_any_length() -> None:
+@pytest.mark.parametrize("numbers", mostly_exhaustive([(350, 700), (350, 1400)], [(350, 700)]), ids=str)
+def test_an_acceleration_limit_bounds_the_jumps_of_a_constraint_of_gain_1_in_steps_of_any_length(
+    numbers: tuple[int, ...],
+) -> None:
     """Without it they are as large as the speed limit allows, however short the steps."""
-    for steps in (350, 1400):
+    for steps in numbers:
         dt = 7.0 / steps
         _, largest, failed = jumps()(dt, steps, 1.0, 10.0)
         assert not np.any(failed) and np.max(largest) <= 10.0 * dt * (1 + 1e-9)

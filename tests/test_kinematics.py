@@ -62,7 +62,7 @@ IN_FLOAT32 = (
     "frax_panda",
 )
 # Every kind of joint, joints with a reference, and both formats of files; the other models have more of the same.
-ALWAYS = [(0, np.float64), ("gym_walker2d", np.float64), ("frax_panda", np.float64), (1, np.float32)]
+ALWAYS = [(0, np.float64), ("gym_walker2d", np.float64), ("frax_panda", np.float32)]
 CASES = [(name, np.float64) for name in (*SEEDS, *MODELS)] + [(name, np.float32) for name in (*SEEDS[:3], *IN_FLOAT32)]
 BATCH = 6
 # What is compiled for a few configurations need not run fast.
@@ -384,7 +384,7 @@ def test_the_worlds_own_pose_has_no_say(name: str) -> None:
     def total(robot: Robot) -> jax.Array:
         return jnp.sum(jnp.sin(robot.forward(robot.q_home).wxyz_xyz))
 
-    by = jax.grad(total)(robot)
+    by = jax.device_get(jax.jit(jax.grad(total))(robot))
     np.testing.assert_array_equal(by.body_position[0], 0)
     np.testing.assert_array_equal(by.body_quaternion[0], 0)
     assert np.abs(by.body_position[1:]).any()

@@ -22,15 +22,17 @@ q = robot.sample(jax.random.key(0), (128 * cores + 1,))
 target = robot.frame_pose(q, robot.frame("tip")).translation()
 
 def solved(target):
+    if sys.argv[2] == "qp":
+        return jaxik.qp(2 * jnp.eye(3), -target, lower=-0.5, upper=0.5)
     task = jaxik.FrameTask(robot.frame("tip"), target, orientation_cost=None)
     problem = jaxik.Problem(robot, {{"tip": task}})
     if sys.argv[2] == "step":
         return jaxik.step(problem, robot.q_home, 0.1)
     return jaxik.search(problem, jax.random.key(0))
 
-few, many = solved(target[:100]), solved(target)
-assert len(many.q.sharding.device_set) == cores
-np.testing.assert_array_equal(many.q[:100], few.q)
+few, many = (x.x if sys.argv[2] == "qp" else x.q for x in (solved(target[:100]), solved(target)))
+assert len(many.sharding.device_set) == cores
+np.testing.assert_array_equal(many[:100], few)
 assert any(kept.iterdir())
 with warnings.catch_warnings():
     warnings.simplefilter("error")  # nothing is said of cores that are used
@@ -39,7 +41,7 @@ with warnings.catch_warnings():
 
 
 INSIDE = f"""{SHARED}
-np.testing.assert_array_equal(jax.jit(solved)(target).q, many.q)
+np.testing.assert_array_equal(jax.jit(solved)(target).q, many)
 mesh = jax.sharding.Mesh(jax.devices(), ("mine",), axis_types=(jax.sharding.AxisType.Auto,))
 part = jax.sharding.PartitionSpec("mine")
 own = jax.shard_map(lambda t: solved(t).status, mesh=mesh, in_specs=part, out_specs=part, check_vma=False)
@@ -50,11 +52,12 @@ assert (own(target[: 128 * cores]) == 0).all()
 @pytest.mark.parametrize(
     ("program", "verb"),
     [
-        (SHARED, "step"),
+        (SHARED, "qp"),
+        pytest.param(SHARED, "step", marks=exhaustive),
         pytest.param(SHARED, "search", marks=exhaustive),
         pytest.param(INSIDE, "search", marks=exhaustive),
     ],
-    ids=["step", "search", "search inside a program"],
+    ids=["qp", "step", "search", "search inside a program"],
 )
 def test_batches_are_shared_out_over_all_cores_and_programs_kept(tmp_path: Path, program: str, verb: str) -> None:
     # As users compile: unoptimised, programs of other numbers of lanes differ by 3e-6.

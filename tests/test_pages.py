@@ -70,7 +70,7 @@ def run(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 # A page compiles for 10 to 40 s. The last block of the README, a search among obstacles, as long as those before it.
 README_WITHOUT_OBSTACLES = "README", 3
 WHOLE = [(page.stem, None) for page in PAGES if script(page.read_text())]
-ALWAYS = [README_WITHOUT_OBSTACLES, ("rl", None)]
+ALWAYS = [README_WITHOUT_OBSTACLES]
 
 
 @pytest.mark.parametrize(

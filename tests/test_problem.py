@@ -11,7 +11,7 @@ import own_tasks
 import pytest
 from own_tasks import Apart, Center, Height, Joint
 from second_order import level_hessian
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import ConfigurationLimit, FrameTask, JaxikError, JaxikWarning, Problem, SolveOptions
@@ -244,12 +244,21 @@ CLOSED = own_tasks.PLANAR.replace(
 )
 
 
-def test_the_models_equality_constraints_hold_unless_they_are_declined() -> None:
+def closed(**constraints: Any) -> Problem:
     robot = jaxik.load_robot(CLOSED)
-    tasks = {"tip": FrameTask(robot.frame("tip"), [1.2, 0.5, 0], orientation_cost=None)}
-    held = jaxik.solve(Problem(robot, tasks))
+    return Problem(robot, {"tip": FrameTask(robot.frame("tip"), [1.2, 0.5, 0], orientation_cost=None)}, **constraints)
+
+
+def test_the_models_equality_constraints_are_asked_for_unless_they_are_declined() -> None:
+    asked, declined = (jax.eval_shape(jaxik.solve, given) for given in (closed(), closed(constraints={})))
+    assert set(asked.residuals) == {"tip", "model"} and set(declined.residuals) == {"tip"}
+
+
+@exhaustive
+def test_the_models_equality_constraints_hold_unless_they_are_declined() -> None:
+    held = jaxik.solve(closed())
     assert float(jnp.abs(held.residuals["model"]).max()) <= 1e-9 and held.status == jaxik.Status.STALLED
-    declined = jaxik.solve(Problem(robot, tasks, constraints={}))
+    declined = jaxik.solve(closed(constraints={}))
     assert declined.converged and set(declined.residuals) == {"tip"}
 
 

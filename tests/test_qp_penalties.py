@@ -121,9 +121,11 @@ def test_derivatives_of_programs_are_central_differences() -> None:
         solution = jaxik.qp(rest.pop("H"), rest.pop("c"), **rest)
         return solution.x, solution.row_multipliers, solution.equality_multipliers
 
-    found = jax.jit(lambda: jax.jvp(outcome, (given,), (moves,))[1])()
-    far = jax.jit(outcome)
-    ahead, behind = (far(jax.tree.map(lambda x, t, s=s: x + s * t, given, moves)) for s in (1e-6, -1e-6))
+    @jax.jit
+    def moved(s: jax.Array) -> Any:
+        return jax.jvp(outcome, (jax.tree.map(lambda x, t: x + s * t, given, moves),), (moves,))
+
+    (_, found), (ahead, _), (behind, _) = (moved(s) for s in (0.0, 1e-6, -1e-6))
     for derivative, above, below in zip(found, ahead, behind, strict=True):
         np.testing.assert_allclose(derivative, (above - below) / 2e-6, atol=1e-6, rtol=1e-6)
 

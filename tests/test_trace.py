@@ -1,5 +1,6 @@
 """Traces of `solve`: what a row says, and the picture."""
 
+import dataclasses
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from tables import exhaustive
 from traces import Q0, START, STEPS, TARGETS, arm, found, trace_of
 
 import jaxik
-from jaxik import JaxikError, PostureTask, Problem, SolveOptions, Status, solve
+from jaxik import FrameTask, JaxikError, PostureTask, Problem, SolveOptions, Status, solve
 
 
 @cache
@@ -37,6 +38,12 @@ def test_a_row_for_every_step_and_one_for_the_start() -> None:
         np.testing.assert_array_equal(np.isnan(column), ~written)
 
 
+def test_without_being_asked_nothing_is_recorded() -> None:
+    tip = FrameTask(arm().frame("tip"), TARGETS, orientation_cost=None)
+    assert jax.eval_shape(lambda: solve(Problem(arm(), {"tip": tip}), Q0)).trace is None
+
+
+@exhaustive
 def test_without_being_asked_nothing_is_recorded_and_what_is_found_is_the_same() -> None:
     """To the last bit as users compile it: tests/exact."""
     plain, traced = found(trace=False), found()
@@ -149,7 +156,7 @@ def test_a_single_solution_two_levels_and_many_elements_are_drawn() -> None:
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     for solution, path, elements, said in (
-        (found(trace=False), None, None, r"SolveOptions\(record_trace=True\)"),
+        (dataclasses.replace(found(), trace=None), None, None, r"SolveOptions\(record_trace=True\)"),
         (found(), tmp_path / "t.txt", None, r"t\.txt: ends in .*\.png.*, not \.txt"),
         (found(), tmp_path / "none" / "t.png", None, "there is no folder"),
         (found(), None, 7, r"an index into the batch \(5,\), not 7"),
