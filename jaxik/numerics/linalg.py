@@ -160,11 +160,13 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
     def eliminate(carry: tuple[jax.Array, jax.Array], k: jax.Array) -> tuple[tuple[jax.Array, jax.Array], None]:
         rows, smallest = carry
-        pivot_row = lax.dynamic_index_in_dim(rows, k, 0)
-        pivot = lax.dynamic_index_in_dim(pivot_row, k, 1)[0, 0]
+        # Out of the kernel that updates the rows, which is scalar code else, and copies them first: on lanes, 41 rows
+        # take 0.7 of the time.
+        pivot_row = materialize(lax.dynamic_index_in_dim(rows, k, 0, keepdims=False))
+        pivot = lax.dynamic_index_in_dim(pivot_row, k, 0, keepdims=False)
         factor = lax.dynamic_index_in_dim(rows, k, 1, keepdims=False) / pivot
         # The pivot row itself becomes its multiple with a leading one.
-        factor = jnp.where(place == k, 1 - 1 / pivot, factor)
+        factor = materialize(jnp.where(place == k, 1 - 1 / pivot, factor))
         return (rows - factor[:, None] * pivot_row, jnp.minimum(smallest, pivot)), None
 
     eliminated, _ = lax.scan(eliminate, (rows, jnp.full((), jnp.inf, rows.dtype)), place[:count])
