@@ -1,5 +1,6 @@
 """How many kernels programs have: what a user waits for at the first call of each shape."""
 
+import re
 from collections.abc import Callable
 
 import jax
@@ -28,12 +29,17 @@ CEILINGS = {
     "stewart solve of one pose": 1260,
 }
 
+# Kernels of lanes that XLA cuts in two, one for each thread, as it deems them large: at 7 us of waiting each.
+SHARED_OUT = re.compile(r"%([\w.-]+) = f32\S* fusion\(.*outer_dimension_partitions")
+
 
 @pytest.mark.parametrize("name", mostly_exhaustive(CEILINGS, ["panda solve", "panda step"]))
-def test_a_program_has_no_more_kernels_than_it_had(name: str) -> None:
+def test_a_program_has_no_more_kernels_than_it_had_and_none_for_two_threads(name: str) -> None:
     with jax.enable_x64(False):
         function, arguments = programs()[name]
-        assert kernels(jax.jit(function).lower(*arguments).compile().as_text()) <= CEILINGS[name]
+        text = jax.jit(function).lower(*arguments).compile().as_text()
+    assert kernels(text) <= CEILINGS[name]
+    assert not SHARED_OUT.findall(text)
 
 
 def test_what_is_changed_and_asked_for_on_the_host_compiles_a_program_each_at_most() -> None:

@@ -328,4 +328,4 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     )
     change = materialize(change)
     twist = jnp.concatenate([d - wd / 2 + k * wwd, w])
-    return twist, a, materialize(a @ skew(d) - change @ a)
+    return twist, a, materialize(a @ materialize(skew(d)) - change @ a)

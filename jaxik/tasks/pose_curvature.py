@@ -52,10 +52,10 @@ def pose_curvature(
         by_ww = by_ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
         across = materialize(slope(h, -1.0) @ left)
         mixed = skew(d) @ across
-        both = mixed + mixed.T + left.T @ by_ww @ left
+        both = mixed + mixed.T + left.T @ materialize(by_ww @ left)
     # The position moves in axes that do not turn with u: d changes by u x v, to second order, and not by half of it.
     across = across + skew(by_d)
-    bent = skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left
-    both = both + (bent + bent.T) / 2
+    bent = materialize(skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left)
+    both = materialize(both + (bent + bent.T) / 2)
     force = jnp.concatenate([-by_d, by_d @ skew(d) - by_w @ left])
     return force, jnp.concatenate([jnp.concatenate([zero, across], axis=1), jnp.concatenate([across.T, both], axis=1)])
