@@ -125,12 +125,15 @@ def test_weak_directions_are_those_of_small_eigenvalues(size: int) -> None:
     factors[1] = np.eye(size, size + 1)
     square, least = factors @ factors.swapaxes(1, 2), 10.0 ** rng.uniform(-3, -1, 40)
     found = jax.jit(vmap_last(weak_directions, (True, True), 40))(np.moveaxis(square, 0, -1), least)
-    weak, inverse = (np.moveaxis(np.asarray(x), -1, 0) for x in found)
+    weak, inverse, own, directions = (np.moveaxis(np.asarray(x), -1, 0) for x in found)
     values, vectors = np.linalg.eigh(square)
     share = np.maximum(1 - values / least[:, None], 0)
     any_weak = values[:, 0] < least
     assert 10 < np.sum(any_weak) < 40
     np.testing.assert_allclose(weak, np.einsum("bij,bj,bkj->bik", vectors, share**2, vectors), atol=1e-11)
     np.testing.assert_array_equal(weak[~any_weak], 0)
+    np.testing.assert_allclose(
+        (directions * own[:, None]) @ directions.swapaxes(1, 2), square * any_weak[:, None, None], atol=1e-9
+    )
     expected = np.einsum("bij,bj,bkj->bik", vectors, (1 + share) / np.maximum(values, least[:, None]), vectors)
     np.testing.assert_allclose(inverse[any_weak], expected[any_weak], rtol=1e-9, atol=1e-9 / least.min())

@@ -263,7 +263,7 @@ def _(threshold: float, primals: Any, tangents: Any) -> Any:
     return (inverse, space, unswept), (moved, turned + turned.T, jnp.zeros_like(unswept))
 
 
-def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tuple[jax.Array, jax.Array]:
+def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tuple[jax.Array, ...]:
     """The part (n, n) of the identity that a positive semidefinite matrix (n, n) has too little of, smoothly.
 
     With eigenvalues s^2 and eigenvectors u it is the sum of (1 - s^2 / least)^2 u u' over those below `least`: exactly
@@ -271,21 +271,24 @@ def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tup
     leave 1.3e-5 of an error in matrices of twelve rows.
 
     Returns:
-      That part, and, where it is not zero, the inverse (n, n) of the matrix in what is left of the identity; else zero.
+      That part; and, where it is not zero, the inverse (n, n) of the matrix in what is left of the identity, all
+      eigenvalues (k,) and eigenvectors (n, k), of which one is zero where n is odd and k = n + 1; else zeros.
     """
-    size = square.shape[0]
+    size, odd = square.shape[0], square.shape[0] % 2
     eye, zero = jnp.eye(size, dtype=square.dtype), jnp.zeros_like(square)
 
-    def found() -> tuple[jax.Array, jax.Array]:
-        odd = size % 2
+    def found() -> tuple[jax.Array, ...]:
         turned, vectors = _rotated(jnp.pad(square, (0, odd)), jnp.pad(eye, ((0, 0), (0, odd))), least, sweeps)
-        share = jnp.maximum(1 - jnp.diagonal(turned) / least, 0)
-        inverse = (1 + share) / jnp.maximum(jnp.diagonal(turned), least)
-        return (vectors * share**2) @ vectors.T, (vectors * inverse) @ vectors.T
+        values = jnp.diagonal(turned)
+        share = jnp.maximum(1 - values / least, 0)
+        inverse = (1 + share) / jnp.maximum(values, least)
+        return (vectors * share**2) @ vectors.T, (vectors * inverse) @ vectors.T, values, vectors
+
+    nothing = zero, zero, jnp.zeros(size + odd, square.dtype), jnp.zeros((size, size + odd), square.dtype)
 
     # Where no eigenvalue is below, no entry of the diagonal is: there is nothing to find.
-    _, pivot = solve_positive(square - least * eye, jnp.zeros(size, square.dtype))
-    return lax.cond(pivot > 0, lambda: (zero, zero), found)
+    _, pivot = solve_small_positive(square - least * eye, jnp.zeros(size, square.dtype))
+    return lax.cond(pivot > 0, lambda: nothing, found)
 
 
 def _rotated(matrix: jax.Array, vectors: jax.Array, unit: jax.Array, sweeps: int) -> tuple[jax.Array, jax.Array]:
@@ -328,7 +331,8 @@ def _rotated(matrix: jax.Array, vectors: jax.Array, unit: jax.Array, sweeps: int
     def sweep(carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
         (matrix, vectors), left = carry
         matrix, vectors = lax.fori_loop(0, size - 1, rotate, (matrix, vectors))
-        rest = jnp.max(jnp.where(jnp.eye(size, dtype=bool), 0, jnp.abs(matrix)))
-        return (matrix, vectors), jnp.where(rest > eps * unit, left - 1, 0)
+        sizes, diagonal = jnp.abs(matrix), jnp.eye(size, dtype=bool)
+        rest, noise = jnp.max(jnp.where(diagonal, 0, sizes)), eps * jnp.maximum(jnp.max(sizes), unit)
+        return (matrix, vectors), jnp.where(rest > noise, left - 1, 0)
 
     return lax.while_loop(lambda carry: carry[1] > 0, sweep, ((matrix, vectors), jnp.asarray(sweeps)))[0]

@@ -34,6 +34,8 @@ WITHIN = 0.99
 ROUNDS = 8
 # Newton steps in each, which refine as well.
 REFINEMENTS = 3
+# The stiffness of what is fixed, which moves by rounding beside it.
+RIGID = 1e20
 # Errors below this many roundings of their terms are zero, and those of a refined point below as many of these.
 NOISE, EXACT = 32, 8
 
@@ -160,9 +162,10 @@ def _system(saddle: _Saddle, stiff: jax.Array, fixed: jax.Array, least: float) -
     n = saddle.H.shape[0]
     weight = materialize(jnp.where(fixed[n:], 0, 1 / (stiff[n:] + least)))
     free = ~fixed[:n]
-    product = jnp.sum(saddle.A[:, :, None] * (weight[:, None] * saddle.A)[:, None, :], axis=0)
-    matrix = jnp.where(free[:, None] & free, saddle.H + product, 0)
-    return _System(matrix + jnp.diag(jnp.where(free, stiff[:n], 1)), weight, free)
+    # By itself, and no mask of pairs: else XLA shares the sum out to threads, for ten times its time.
+    rows = materialize(weight[:, None] * saddle.A)
+    matrix = saddle.H + jnp.sum(saddle.A[:, :, None] * rows[:, None, :], axis=0)
+    return _System(matrix + jnp.diag(jnp.where(free, stiff[:n], RIGID)), weight, free)
 
 
 def _change(saddle: _Saddle, system: _System, right: jax.Array) -> jax.Array:
@@ -170,6 +173,7 @@ def _change(saddle: _Saddle, system: _System, right: jax.Array) -> jax.Array:
     n = system.free.shape[0]
     towards = jnp.where(system.free, right[:n] - _times(saddle.A.T, system.weight * right[n:]), 0)
     x, _ = solve_small_positive(system.matrix, materialize(towards))
+    x = jnp.where(system.free, x, 0)
     return materialize(jnp.concatenate([x, system.weight * (right[n:] + _times(saddle.A, x))]))
 
 
@@ -179,7 +183,7 @@ def _times(matrix: jax.Array, x: jax.Array) -> jax.Array:
 
 def _interior_start(saddle: _Saddle) -> _Interior:
     """The middle of the box, with forces on equalities that leave their F at zero."""
-    n, size = saddle.H.shape[0], saddle.constant.shape[0]
+    n = saddle.H.shape[0]
     below, above = jnp.isfinite(saddle.lower), jnp.isfinite(saddle.upper)
     low = jnp.where(below, saddle.lower, jnp.where(above, saddle.upper - 2, -1))
     high = jnp.where(above, saddle.upper, low + 2)
@@ -188,10 +192,11 @@ def _interior_start(saddle: _Saddle) -> _Interior:
     room = _room(saddle, outward, w)
     missed = -saddle.slope(w)[n:]
     most = 0.5 * jnp.maximum(jnp.max(jnp.abs(missed)), jnp.finfo(w.dtype).eps)
-    missed = jnp.concatenate([jnp.zeros(n, w.dtype), missed])
-    yields = (outward != 0) & (jnp.arange(size) >= n)
-    gap = most * jnp.sum(jnp.where(yields, room, 0)) / jnp.maximum(jnp.sum(yields), 1)
-    force = jnp.where(yields, jnp.maximum(jnp.stack([missed, -missed]), 0) + most, gap / room)
+    # Multipliers start at zero, so that their distances are their penalties.
+    penalty = jnp.where(jnp.isfinite(saddle.upper[n:]), saddle.upper[n:], 0)
+    gap = most * jnp.sum(penalty) / jnp.maximum(jnp.sum(penalty > 0), 1)
+    rows = jnp.maximum(jnp.stack([missed, -missed]), 0) + most
+    force = jnp.concatenate([gap / room[:, :n], rows], axis=1)
     side = jnp.where(saddle.equal, 1, 0)
     return _Interior(w, jnp.abs(outward) * force, side, gap, gap, jnp.zeros((), jnp.int32))
 

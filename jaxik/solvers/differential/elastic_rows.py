@@ -12,7 +12,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Rows
 from jaxik.limits.elastic import Elastic, rows_of_limit
-from jaxik.numerics.linalg import largest, solve_positive, weak_directions
+from jaxik.numerics.linalg import first_true, largest, product, solve_small_positive, weak_directions
 from jaxik.problem.problem import Problem, constraints_of, elastic_constraints_of, elastic_limits_of, limits_of
 from jaxik.tasks.base import Task
 from jaxik.tasks.objective import Objective
@@ -146,6 +146,7 @@ class _Weak(NamedTuple):
       matrix (p, nv), demand (p,): its rows, without degrees of freedom that do not move.
       share (p, p): of the identity, 1 in directions without any singular value, 0 in those that are held.
       inverse (p, p): of matrix matrix', regular.
+      values (k,), vectors (p, k): eigenvalues of that and eigenvectors, of which one is zero where p is odd.
       weight (): of least squares in directions of share 1.
       any (): whether a direction is weak.
     """
@@ -154,6 +155,8 @@ class _Weak(NamedTuple):
     demand: jax.Array
     share: jax.Array
     inverse: jax.Array
+    values: jax.Array
+    vectors: jax.Array
     weight: jax.Array
     any: jax.Array
 
@@ -164,9 +167,10 @@ def _weak_part(elastic: Elastic, matrix: jax.Array, demand: jax.Array, asked: ja
     least = elastic.singular_value.astype(given.dtype) ** 2 + jnp.sqrt(jnp.sum(given * given))
     least = jax.lax.stop_gradient(jnp.maximum(least, jnp.finfo(given.dtype).tiny ** 0.5))
     # A row that nothing is asked of is no weak direction: it counts as held.
-    share, inverse = weak_directions(matrix @ matrix.T + jnp.diag(jnp.where(asked, 0, 2 * least)), least)
-    weight = elastic.row_penalty.astype(given.dtype) / least
-    return _Weak(matrix, demand, share, inverse, jax.lax.stop_gradient(weight), jnp.any(share != 0))
+    square = matrix @ matrix.T + jnp.diag(jnp.where(asked, 0, 2 * least))
+    share, inverse, values, vectors = weak_directions(square, least)
+    weight = jax.lax.stop_gradient(elastic.row_penalty.astype(given.dtype) / least)
+    return _Weak(matrix, demand, share, inverse, values, vectors, weight, jnp.any(share != 0))
 
 
 def _where_any(part: _Weak, function: Callable[[], jax.Array], otherwise: jax.Array) -> jax.Array:
@@ -187,8 +191,22 @@ def _unmet(part: _Weak, objective: Objective, damping: jax.Array, fixed: jax.Arr
     loose = part.share / part.weight
     columns = jnp.concatenate([curvature, part.matrix]), jnp.concatenate([part.matrix.T, -loose])
     right = jnp.concatenate([jnp.where(fixed, 0, -objective.c), part.demand])
-    solution, _ = solve_positive(jax.lax.stop_gradient(jnp.concatenate(columns, axis=1)), right)
-    return -loose @ solution[damping.shape[0] :]
+    solution, _ = solve_small_positive(jax.lax.stop_gradient(jnp.concatenate(columns, axis=1)), right)
+    return -product(loose, solution[damping.shape[0] :])
+
+
+class _Bent(NamedTuple):
+    """Second derivatives so far, of motions that rows leave free.
+
+    Attributes:
+      waiting (k,): mask of directions, that of the demand first.
+      stretching (nv,): of the residual along the demand, in weak directions.
+      squares (nv,): of those along other directions, their sum.
+    """
+
+    waiting: jax.Array
+    stretching: jax.Array
+    squares: jax.Array
 
 
 def _bending(problem: Problem, task: Task, elastic: Elastic, part: _Weak, residual: Any, kin: Kinematics) -> jax.Array:
@@ -201,14 +219,26 @@ def _bending(problem: Problem, task: Task, elastic: Elastic, part: _Weak, residu
     ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
     # In the motions that the rows leave free; and those that they hardly hold.
     free = jnp.eye(kin.nv, dtype=demand.dtype) - part.matrix.T @ part.inverse @ part.matrix
+    # The demand, then the directions that are weak without one: one at a time, as of most arms none or one is.
+    singular = elastic.singular_value.astype(demand.dtype) ** 2
+    weak = jnp.maximum(1 - part.values / jnp.where(singular > 0, singular, 1), 0) ** 4
+    along = product(part.share, product(part.share, -demand))
+    directions = jnp.concatenate([along[None], (weak * part.vectors).T])
 
-    def bent(direction: jax.Array) -> jax.Array:
+    def bend(carry: _Bent) -> _Bent:
+        chosen = first_true(carry.waiting) == jnp.arange(directions.shape[0])
+        direction = jnp.sum(jnp.where(chosen[:, None], directions, 0), axis=0)
         parts = [direction[i:j].reshape(x.shape) for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)]
         curved = task.second_derivative(problem.robot, kin, jax.tree.unflatten(structure, parts))
-        return jnp.sum(free * (curved @ free), axis=0)
+        bent = jnp.sum(free * (curved @ free), axis=0)
+        stretching = jnp.where(chosen[0], bent, carry.stretching)
+        squares = carry.squares + jnp.where(chosen[0], 0, bent * bent)
+        return _Bent(carry.waiting & ~chosen, stretching, squares)
 
-    each = jax.vmap(bent)(part.share @ part.share)
-    stretching = -demand @ each
+    none = jnp.zeros(kin.nv, demand.dtype)
+    waiting = jnp.any(directions != 0, axis=1)
+    waiting = waiting & ((singular > 0) | (jnp.arange(waiting.shape[0]) == 0))
+    bent = jax.lax.while_loop(lambda carry: jnp.any(carry.waiting), bend, _Bent(waiting, none, none))
+    stretching = bent.stretching
     resisted = (RESIDUAL / jnp.where(gain > 0, gain, 1) + DEMAND) * jnp.maximum(stretching, -RETURN * stretching)
-    floor = FLOOR * elastic.singular_value.astype(demand.dtype) ** 2
-    return part.weight * (resisted + floor * jnp.sqrt(jnp.sum(each * each, axis=0)))
+    return part.weight * (resisted + FLOOR * singular * jnp.sqrt(bent.squares))
