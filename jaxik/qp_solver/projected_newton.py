@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
-from jaxik.numerics.linalg import solve_positive
+from jaxik.numerics.linalg import product, solve_positive
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import kkt_residual
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
@@ -112,8 +112,8 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     added = jnp.where(flat, increased, state.added)
     target = x + step
     clipped = jnp.clip(target, lower, upper)
-    gradient = program.H @ clipped + program.c
-    noise = NOISE * eps * (jnp.abs(program.c) + jnp.abs(program.H) @ jnp.abs(clipped))
+    gradient = product(program.H, clipped) + program.c
+    noise = NOISE * eps * (jnp.abs(program.c) + product(jnp.abs(program.H), jnp.abs(clipped)))
     # The mean gradient gives the difference of a quadratic exactly.
     moved = clipped - x
     promised, tolerated = jnp.sum(state.gradient * moved), jnp.sum(noise * jnp.abs(moved))
@@ -127,7 +127,7 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     blocked = free & (room <= fraction)
     shortened = jnp.where(blocked, jnp.where(step > 0, upper, lower), jnp.clip(x + fraction * step, lower, upper))
     x = jnp.where(sufficient, clipped, shortened)
-    gradient = lax.cond(sufficient, lambda: gradient, lambda: program.H @ shortened + program.c)
+    gradient = lax.cond(sufficient, lambda: gradient, lambda: product(program.H, shortened) + program.c)
     active = ((x <= lower) & (gradient > noise)) | ((x >= upper) & (gradient < -noise))
     released = ((x <= lower) & (gradient < -noise)) | ((x >= upper) & (gradient > noise))
     # The error of an ill-conditioned elimination is removed by the next one, as long as it shrinks.
