@@ -1,4 +1,4 @@
-"""What a first call costs: seconds of tracing, lowering and compiling, and kernels, of each verb and robot."""
+"""What a first call costs: seconds of tracing, lowering and compiling, and kernels, and how many of these differ."""
 
 import itertools
 import time
@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 import jaxik
-from benchmarks.kernels import kernels
+from benchmarks.kernels import different_kernels, kernels
 
 BATCH = 4096
 
@@ -104,5 +104,6 @@ def run() -> dict[str, Any]:
         times.append(time.perf_counter())
         seconds = [round(b - a, 2) for a, b in itertools.pairwise(times)]
         found[name] = dict(zip(("trace_s", "lower_s", "compile_s"), seconds, strict=True))
-        found[name]["kernels"] = kernels(compiled.as_text())
+        text = compiled.as_text()
+        found[name] |= {"kernels": kernels(text), "different_kernels": different_kernels(text)}
     return found | {"passed": True}

@@ -1,4 +1,4 @@
-"""How many kernels a compiled program has, and how many a step of it launches, by its optimised HLO."""
+"""How many kernels a compiled program has, how many differ, and how many a step launches, by its optimised HLO."""
 
 import re
 
@@ -16,12 +16,26 @@ TRIPS = re.compile(r'known_trip_count[^}]*?"n":"(\d+)"')
 # Computations that are called, and so hold kernels of their own; those of fusions and reductions are part of one.
 CALLED = re.compile(r"(?:body|condition|to_apply|true_computation|false_computation)=%?([\w.-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+NAME = re.compile(r"%([\w.-]+)")
+# Says where an instruction comes from, not what it is.
+NOTES = re.compile(r", (?:metadata|frontend_attributes)=\{[^}]*\}|, backend_config=.*")
 
 
 def kernels(text: str) -> int:
-    """How many kernels a program is compiled to: each costs about 20 ms of compilation on two cores."""
-    bodies, entry = _computations(text), re.search(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
-    ahead, seen, total = [entry[1]] if entry else [], set(), 0
+    """How many kernels a program launches."""
+    return len(_launched(_computations(text), text))
+
+
+def different_kernels(text: str) -> int:
+    """How many of a program's kernels differ: equal ones are compiled once, each takes about 20 ms on two cores."""
+    bodies = _computations(text)
+    return len({_written(bodies, line) for line in _launched(bodies, text)})
+
+
+def _launched(bodies: dict[str, list[str]], text: str) -> list[str]:
+    """The instructions of all computations that are reached from the program's entry, each a kernel of its own."""
+    entry = re.search(r"^ENTRY %?([\w.-]+)", text, re.MULTILINE)
+    ahead, seen, found = [entry[1]] if entry else [], set(), list[str]()
     while ahead:
         name = ahead.pop()
         if name in seen:
@@ -30,11 +44,26 @@ def kernels(text: str) -> int:
         for line in bodies.get(name, ()):
             kind = INSTRUCTION.match(line)
             if kind and kind[1] not in FREE:
-                total += 1
+                found.append(line)
             elif kind and kind[1] in ("while", "call", "conditional"):
                 ahead += CALLED.findall(line)
-                ahead += [x.strip(" %") for found in BRANCHES.findall(line) for x in found.split(",")]
-    return total
+                ahead += [x.strip(" %") for names in BRANCHES.findall(line) for x in names.split(",")]
+    return found
+
+
+def _written(bodies: dict[str, list[str]], line: str) -> str:
+    """What a kernel computes, with names that follow from the order in which they occur."""
+    fused, numbers = re.search(r"calls=%?([\w.-]+)", line), dict[str, int]()
+
+    def named(name: re.Match[str]) -> str:
+        # What is reduced by is a computation as well.
+        inner = bodies.get(name[1])
+        return ";".join(map(bare, inner)) if inner else f"%{numbers.setdefault(name[1], len(numbers))}"
+
+    def bare(line: str) -> str:
+        return NAME.sub(named, NOTES.sub("", line))
+
+    return "\n".join(map(bare, bodies[fused[1]])) if fused else bare(line.split(" = ", 1)[1])
 
 
 def kernels_per_step(text: str) -> list[int]:

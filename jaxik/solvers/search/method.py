@@ -34,7 +34,8 @@ def search_method(level_count: int, constrained: bool, apart: bool, rank_by: str
     """
     first = first_phases(functools.partial(aimed, constrained), apart)
     worked = phases(level_count, constrained, first, yields)
-    method = Method(_formulate, begun if apart else start, worked, functools.partial(_finalize, rank_by))
+    light = level_count == 1 and not (constrained or apart or yields)
+    method = Method(_formulate, begun if apart else start, worked, functools.partial(_finalize, rank_by), light=light)
     return equally_wide(method, APART_WIDTH) if apart else method
 
 
