@@ -18,6 +18,8 @@ from jaxik.solvers.nonlinear.formulation import Formulation, project_start
 
 # Of the 32 bits of a share so many are used: as many as a float32 holds, so that both precisions start alike.
 BITS = 24
+# So many starts are drawn from the inner part of the ranges, where a search asks for that; those after them from all.
+INNER_STARTS = 32
 
 
 @pytree
@@ -44,13 +46,19 @@ class StartSampler:
 
 
 class StartSet(NamedTuple):
-    """The starts of one element, and `window`: the robot with the limits between which they are drawn."""
+    """The starts of one element.
+
+    Attributes:
+      window: the robot with the limits between which they are drawn.
+      inner (): the share of each range, around its middle, in which the first of these are; None: all of it.
+    """
 
     spread: StartSampler
     window: Robot
+    inner: jax.Array | None
 
 
-def starts_of(prepared: Formulation, spread: StartSampler) -> StartSet:
+def starts_of(prepared: Formulation, spread: StartSampler, inner: jax.Array | None = None) -> StartSet:
     """The starts of an element, with the limits that hold in its problem."""
     robot = prepared.problem.robot
     count = len(robot.topology.joints)
@@ -58,7 +66,7 @@ def starts_of(prepared: Formulation, spread: StartSampler) -> StartSet:
     spread = dataclasses.replace(spread, reference=reference)
     limits = prepared.robot.limit_lower[:count], prepared.robot.limit_upper[:count]
     lower, upper = _near(robot.topology, spread.reference, *limits, spread.unlimited_range)
-    return StartSet(spread, dataclasses.replace(robot, limit_lower=lower, limit_upper=upper))
+    return StartSet(spread, dataclasses.replace(robot, limit_lower=lower, limit_upper=upper), inner)
 
 
 def _near(
@@ -84,13 +92,23 @@ def start_of(prepared: Formulation, starts: StartSet, base: jax.Array, turn: jax
     given = starts.spread
     index, count = given.first + given.stride * turn, given.own.shape[0]
     own = given.own[jnp.minimum(index, count - 1)]
-    drawn = spread(starts.window, _unit_samples(given.shift, index - count), given.unlimited_range)
+    drawn = spread(_window(starts, index - count), _unit_samples(given.shift, index - count), given.unlimited_range)
     for j in prepared.problem.robot.topology.free_joints:
         place = prepared.problem.robot.topology.joints[j].q_index
         drawn = drawn.at[place : place + 3].add(given.reference[place : place + 3])
     base = base[: own.shape[0]]
     own = jnp.where(jnp.isfinite(own), own, base)
     return project_start(prepared, jnp.where(_moving(prepared), jnp.where(index < count, own, drawn), base))
+
+
+def _window(starts: StartSet, number: jax.Array) -> Robot:
+    """The robot with the limits between which the start `number` () of those that are drawn is."""
+    if starts.inner is None:
+        return starts.window
+    lower, upper = starts.window.limit_lower, starts.window.limit_upper
+    inner = (number < INNER_STARTS) & jnp.isfinite(lower) & jnp.isfinite(upper)
+    cut = jnp.where(inner, (1 - starts.inner) / 2 * (upper - lower), 0)
+    return dataclasses.replace(starts.window, limit_lower=lower + cut, limit_upper=upper - cut)
 
 
 def _unit_samples(shift: jax.Array, index: jax.Array) -> jax.Array:
