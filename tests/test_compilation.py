@@ -30,7 +30,7 @@ CEILINGS = {
 }
 
 # Kernels of lanes that XLA cuts in two, one for each thread, as it deems them large: at 7 us of waiting each.
-SHARED_OUT = re.compile(r"%([\w.-]+) = f32\S* fusion\(.*outer_dimension_partitions")
+SHARED_OUT = re.compile(r"%([\w.-]+) = f32\[(?:\d+,)*(?:64|128)\]\S* fusion\(.*outer_dimension_partitions")
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(CEILINGS, ["panda solve", "panda step"]))
