@@ -221,7 +221,7 @@ ELEMENTWISE = frozenset(
 RULES: dict[str, Callable[[Any, list[Batched], int], list[Batched] | None]] = {
     **dict.fromkeys(
         "reduce_prod reduce_and reduce_or reduce_xor argmax argmin cumsum cumprod "
-        "cummax cummin cumlogsumexp concatenate rev squeeze sort split optimization_barrier".split(),
+        "cummax cummin cumlogsumexp concatenate stack unstack rev squeeze sort split optimization_barrier".split(),
         _same_axes,
     ),
     **dict.fromkeys(REDUCED_BY, _reduce),
