@@ -68,10 +68,6 @@ class Elements:
         width: nothing is turned in between.
         """
         blocks = math.ceil(self.count / width)
-        if blocks == 1:
-            lanes = jax.tree.map(lambda x: jnp.moveaxis(filled(x, width), 0, -1), (self._given, results))
-            out = function(self.context(self._differing(lanes[0])), *lanes[1])
-            return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0)[: self.count], out)
 
         def cut(x: jax.Array) -> jax.Array:
             return jnp.moveaxis(filled(x, blocks * width).reshape(blocks, width, *x.shape[1:]), 1, -1)

@@ -60,8 +60,6 @@ class Method(NamedTuple):
       record: context -> the record (T, k) before the first step, which `record_row` fills; rows beyond T are dropped.
         None: nothing is recorded, and the record is None.
       width: lanes side by side before the first phase and after the last.
-      light: whether `start` and `finalize` are but a few operations, which are then done for all elements at once, not
-        in a loop over so many of them: 21 kernels less.
     """
 
     prepare: Callable[..., Any]
@@ -70,7 +68,6 @@ class Method(NamedTuple):
     finalize: Callable[[Any, Any, Any], Any]
     record: Callable[[Any], jax.Array] | None = None
     width: int = WIDTH
-    light: bool = False
 
 
 def lanes_that_fit(numbers: int) -> int:

@@ -42,9 +42,8 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     method = method._replace(width=lanes_for(method.width, count), phases=phases)
     elements = Elements(method, leaves, mapped, treedef)
     packing = Packing(jax.eval_shape(method.start, elements.one))
-    width = count if method.light else method.width
-    start = vmap_last(lambda context: packing.pack(method.start(context)), (elements.differs,), width)
-    results, record = elements.blockwise(width, start), None
+    start = vmap_last(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
+    results, record = elements.blockwise(method.width, start), None
     if method.record is not None:
         record = elements.blockwise(method.width, vmap_last(method.record, (elements.differs,), method.width))
     for phase in method.phases:
@@ -53,9 +52,9 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
     finalize = vmap_last(
         lambda context, packed, record: method.finalize(context, packing.unpack(packed), record),
         (elements.differs, True, True),
-        width,
+        method.width,
     )
-    return elements.blockwise(width, finalize, results, record)
+    return elements.blockwise(method.width, finalize, results, record)
 
 
 def stable_partition(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -112,8 +112,7 @@ def _method(problem: Problem, options: SolveOptions) -> Method:
 def solve_method(level_count: int, constrained: bool, traced_steps: int, yields: bool = False) -> Method:
     """From a problem, a configuration (nq,) and options to what is `Found`."""
     worked = phases(level_count, constrained, yields=yields)
-    light = level_count == 1 and not (constrained or yields)
-    return Method(formulate, start, worked, finalize, _record(traced_steps), light=light)
+    return Method(formulate, start, worked, finalize, _record(traced_steps))
 
 
 @functools.cache

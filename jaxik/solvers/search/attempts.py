@@ -282,7 +282,7 @@ def _looked_at(context: Context, so_far: Result, seen: Seen) -> tuple[Result, ja
         met=free,
         solved=free & ~so_far.crawling,
     )
-    progress = Progress(jnp.where(free, DONE, task), looks, seen.failing[looks % 2])
+    progress = Progress(jnp.where(free, DONE, task), looks, seen.failing[looks // DRAWN_ANEW % 2])
     return _going_on(result, progress), jnp.zeros((), bool)
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 import jax
-import jax.numpy as jnp
 
 from jaxik.batching.method import Method, equally_wide
 from jaxik.problem.problem import Problem
@@ -39,15 +38,14 @@ def search_method(level_count: int, constrained: bool, apart: bool, rank_by: str
     """
     first = first_phases(functools.partial(aimed, constrained), apart)
     worked = phases(level_count, constrained, first, yields)
-    light = level_count == 1 and not (constrained or apart or yields)
-    method = Method(_formulate, begun if apart else start, worked, functools.partial(_finalize, rank_by), light=light)
+    method = Method(_formulate, begun if apart else start, worked, functools.partial(_finalize, rank_by))
     return equally_wide(method, APART_WIDTH) if apart else method
 
 
 def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: StartSampler) -> Context:
     context = formulate(problem, q0, options)
     blind = formulation(without_clearance(problem)) if clearances(problem) else None
-    starts = starts_of(context.prepared, spread, None if blind is None else jnp.asarray(INNER, context.q.dtype))
+    starts = starts_of(context.prepared, spread, None if blind is None else INNER)
     return context._replace(starts=starts, blind=blind)
 
 
