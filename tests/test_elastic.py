@@ -1,7 +1,6 @@
 """What yields where it cannot be held, in a step: what is held, what is shared, by how much, and derivatives."""
 
 import dataclasses
-import functools
 from typing import Any
 
 import chex
@@ -27,6 +26,7 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
+from jaxik.limits.elastic import SINGULAR_VALUE
 
 
 @jax.jit
@@ -145,32 +145,58 @@ def test_lower_priorities_move_nothing_that_yields() -> None:
     np.testing.assert_allclose(both.yielded["tip"]["position"], alone.yielded["tip"]["position"], atol=1e-9)
 
 
+# Two that yield to speed limits after one that is held; the arm is planar.
+DEMANDS = np.array([[1e-4, 0.0, 0], [0.01, 0.002, 0], [0.003, 0.02, 0]])
+DEMANDS_MOVE = np.array([[0.03, -0.02, 0], [0.01, 0.05, 0], [-0.04, 0.02, 0]])
+Q_MOVES = np.array([[0.6, -0.3, 0.9], [-0.8, 0.4, 0.2], [0.5, 1.1, -0.7]])
+
+
+@jax.jit
+@chex.assert_max_traces(1)
+def moved(demand: Any, q: Any, singular_value: Any, weights: Any) -> Any:
+    """A step, its forward derivative along these moves, its status, and the reverse one of its weighted sum."""
+
+    def outcome(demand: jax.Array, q: jax.Array) -> Any:
+        taken = jaxik.step(reaching(demand, penalty=10.0, singular_value=singular_value), q, 0.005)
+        return (taken.velocity, taken.yielded["tip"]["position"]), taken.derivative_status
+
+    moves = jnp.asarray(DEMANDS_MOVE), jnp.asarray(Q_MOVES)
+    values, slope, status = jax.linearize(outcome, demand, q, has_aux=True)
+    return values, slope(*moves), status, jax.linear_transpose(slope, *moves)(weights)
+
+
+WEIGHTS = np.array([[1.0, -2, 3], [0.5, 4, -1], [2, 1, -0.5]]), np.array([[7.0, -5, 1], [3, 9, 2], [-6, 8, 4]])
+
+
+def assert_one_derivative(forward: Any, reverse: Any) -> None:
+    """Of each element, the forward one along the moves, weighted, is the reverse one along them."""
+    along = sum(np.sum(w * x, axis=1) for w, x in zip(WEIGHTS, forward, strict=True))
+    moves = zip((DEMANDS_MOVE, Q_MOVES), reverse, strict=True)
+    np.testing.assert_allclose(sum(np.sum(move * x, axis=1) for move, x in moves), along, rtol=1e-9)
+    assert np.all(along != 0)
+
+
 def test_derivatives_of_steps_are_central_differences() -> None:
-    """Of a constraint that yields to speed limits, and of one that is held."""
-    ways = jnp.asarray([[0.001, 0.0, 0], [0.1, 0.02, 0], [0.03, 0.2, 0]])
-    # Small enough that no direction is weak.
-    problem = functools.partial(reaching, penalty=10.0, singular_value=0.0)
-
-    def outcome(ways: jax.Array, q: jax.Array) -> Any:
-        taken = jaxik.step(problem(0.1 * ways), q, 0.005)
-        return (taken.velocity, taken.yielded), taken.derivative_status
-
-    q, step = jnp.broadcast_to(jnp.asarray(BENT), (3, 3)), 1e-6
-    moves = jax.random.normal(jax.random.key(0), ways.shape, ways.dtype), jax.random.normal(jax.random.key(1), q.shape)
-
-    moves = moves[0].at[:, 2].set(0), moves[1]  # the arm is planar
-
-    @jax.jit
-    def moved(s: jax.Array) -> Any:
-        values, slopes, status = jax.jvp(outcome, (ways + s * moves[0], q + s * moves[1]), moves, has_aux=True)
-        return values, slopes, status
-
-    (values, found, status), (ahead, *_), (behind, *_) = (moved(jnp.asarray(s)) for s in (0.0, step, -step))
-    difference = jax.tree.map(lambda a, b: (a - b) / (2 * step), ahead, behind)
+    """Of a constraint that is held, and of ones that yield to speed limits; small enough that no direction is weak."""
+    q, step = np.tile(BENT, (3, 1)), 1e-6
+    now, ahead, behind = (moved(DEMANDS + s * DEMANDS_MOVE, q + s * Q_MOVES, 0.0, WEIGHTS) for s in (0.0, step, -step))
+    values, found, status, reverse = now
     assert np.all(np.asarray(status) == DerivativeStatus.EXACT), status
-    assert list(np.any(np.asarray(values[1]["tip"]["position"]) != 0, axis=1)) == [False, True, True]
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(difference), strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5, rtol=1e-5)
+    assert list(np.any(np.asarray(values[1]) != 0, axis=1)) == [False, True, True]
+    for one, high, low in zip(found, ahead[0], behind[0], strict=True):
+        np.testing.assert_allclose(one, (high - low) / (2 * step), atol=1e-5, rtol=1e-5)
+    assert_one_derivative(found, reverse)
+
+
+def test_reverse_derivatives_of_steps_beyond_reach_are_the_forward_ones() -> None:
+    """Of a stretched arm, along which the singular value is small: what is damped there counts as given."""
+    q = np.array([[0.5, 0.01, 0.0], [0.5, -0.02, 0.01], [0.5, 0.0, 0.0]])
+    ahead = np.array([np.cos(0.5), np.sin(0.5), 0])
+    demand = 1.2 * ahead - start() + np.array([[0.01], [0.03], [0.002]]) * ahead
+    _, found, status, reverse = moved(demand, q, SINGULAR_VALUE, WEIGHTS)
+    assert np.all(np.asarray(status) == DerivativeStatus.APPROXIMATE), status
+    assert np.all(np.any(np.asarray(found[0]) != 0, axis=1)), found[0]
+    assert_one_derivative(found, reverse)
 
 
 @exhaustive

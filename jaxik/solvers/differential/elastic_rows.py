@@ -214,7 +214,9 @@ def _bending(problem: Problem, task: Task, elastic: Elastic, part: _Weak, residu
     if type(task).constraint_rows is not Task.constraint_rows:
         # Its rows are not its residual, whose second derivative is known.
         return jnp.zeros(kin.nv, part.demand.dtype)
-    demand, gain = jax.lax.stop_gradient(part.demand), jnp.asarray(task.gain, part.demand.dtype)
+    # The damping counts as given: a loop that carried tangents would have no reverse derivative.
+    robot, task, elastic, part, kin = jax.lax.stop_gradient((problem.robot, task, elastic, part, kin))
+    demand, gain = part.demand, jnp.asarray(task.gain, part.demand.dtype)
     leaves, structure = jax.tree.flatten(residual)
     ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
     # In the motions that the rows leave free; and those that they hardly hold.
@@ -229,7 +231,7 @@ def _bending(problem: Problem, task: Task, elastic: Elastic, part: _Weak, residu
         chosen = first_true(carry.waiting) == jnp.arange(directions.shape[0])
         direction = jnp.sum(jnp.where(chosen[:, None], directions, 0), axis=0)
         parts = [direction[i:j].reshape(x.shape) for (i, j), x in zip(itertools.pairwise(ends), leaves, strict=True)]
-        curved = task.second_derivative(problem.robot, kin, jax.tree.unflatten(structure, parts))
+        curved = task.second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
         bent = jnp.sum(free * (curved @ free), axis=0)
         stretching = jnp.where(chosen[0], bent, carry.stretching)
         squares = carry.squares + jnp.where(chosen[0], 0, bent * bent)
