@@ -12,16 +12,23 @@ from jaxik.core.errors import JaxikError
 
 
 def as_array(value: Any, floating: bool = False) -> jax.Array:
-    """What `jnp.asarray` makes of numbers, or of them as floating ones, by NumPy: that compiles a program a shape."""
+    """What `jnp.asarray` makes of numbers, or of them as floating ones.
+
+    By NumPy: `jnp.asarray` would compile a program for each shape.
+
+    Raises:
+      OverflowError: for Python's whole numbers that are too large for JAX's, if they are not to be floating.
+    """
     if any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):
         return jnp.asarray(value)
-    known = np.array(value)
+    known = np.asarray(value)
     if known.dtype.kind not in "biufc":
         return jnp.asarray(value)
     whole = known.dtype.kind in "biu"
     dtype = jax.dtypes.canonicalize_dtype(float if floating and whole else known.dtype)
     with np.errstate(over="ignore"):  # what is too large for float32 is infinite
-        return jnp.asarray(known.astype(dtype, copy=False), dtype)
+        # A copy, as JAX may keep NumPy's memory; of what was given, as `known.astype` would wrap whole numbers around.
+        return jnp.asarray(np.array(value, dtype), dtype)
 
 
 def array(name: str, value: Any) -> jax.Array:

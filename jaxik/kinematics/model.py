@@ -222,15 +222,16 @@ class RobotModel:
         dtype = jnp.dtype(dtype)
         if all(jnp.result_type(x) == dtype for x in jax.tree.leaves(self)):
             return self
-        return dataclasses.replace(_cast(self, dtype), visual=self.visual)  # which programs do not tell apart
+        return jax.tree.unflatten(jax.tree.structure(self), _cast(self, dtype))
 
 
 # One program each: operation by operation they are 25 at a first call.
 @partial(jax.jit, static_argnums=1, inline=True)
-def _cast(robot: Any, dtype: Any) -> Any:
+def _cast(robot: Any, dtype: Any) -> list[jax.Array]:
+    """Leaves: of a robot, a program would return the looks of the one that it was compiled for."""
     lower, upper = round_inward(robot.limit_lower, robot.limit_upper, dtype)
     robot = jax.tree.map(lambda x: jnp.asarray(x, dtype), robot)
-    return dataclasses.replace(robot, limit_lower=lower, limit_upper=upper)
+    return jax.tree.leaves(dataclasses.replace(robot, limit_lower=lower, limit_upper=upper))
 
 
 @partial(jax.jit, static_argnums=3, inline=True)
