@@ -95,7 +95,7 @@ def taken(given: list[Operands], which: jax.Array) -> list[Operands]:
     """Some of the pairs (k,), of each class those that belong to it; in place of others its first."""
     turned = [jnp.zeros_like(one.rows[0]) if one.turned is None else one.turned for one in given]
     every = [jnp.stack([*one.rows, turns]) for one, turns in zip(given, turned, strict=True)]
-    # All classes are looked up at once.
+    # One gather for all classes: one of each is a kernel of each.
     table = jnp.concatenate(every, axis=1).at[:, which].get(mode="promise_in_bounds")
     found, start = [], 0
     for one, own in zip(given, every, strict=True):

@@ -74,7 +74,7 @@ def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict
 def carriers(geometry: Geometry, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
     """Rotations (n, 3, 3) and positions (n, 3) of the bodies that carry the shapes."""
     places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
-    # One array, which kinematics has made them from.
+    # Kinematics cuts both out of one array, which XLA finds again here: one gather, not two, and no copy before it.
     poses = jnp.concatenate([kin.frame_rotations, kin.frame_positions[:, :, None]], axis=2)
     poses = static_gather(poses, places)
     return poses[:, :, :3], poses[:, :, 3]

@@ -34,7 +34,9 @@ WITHIN = 0.99
 ROUNDS = 8
 # Newton steps in each, which refine as well.
 REFINEMENTS = 3
-# The stiffness of what is fixed, which moves by rounding beside it.
+# The stiffness of what is fixed. Elimination takes c^2 / RIGID from the entries beside a coupling c to it: rounding,
+# where entries are about one. Rows have weights w of up to 1e12 (in interior steps in float64; 1e8 at a corner, 1e7 in
+# float32), of which it is a share w / RIGID, 1e-8: a step is inexact by that, and the next one begins at its exact F.
 RIGID = 1e20
 # Errors below this many roundings of their terms are zero, and those of a refined point below as many of these.
 NOISE, EXACT = 32, 8

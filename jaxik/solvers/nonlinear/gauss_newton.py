@@ -48,7 +48,8 @@ def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box,
     near = jnp.maximum(NEAR * square / unit, least_damping(square.dtype))
     relative = jnp.where(jnp.isinf(state.size), jnp.minimum(state.damping, near), state.damping)
     damping = relative * unit
-    # Beside a look at distances that is free of charge, and a program with 30 kernels less, of two arms with 95.
+    # A loop where steps look at distances, which is 30 kernels less, of two arms 95: it is 7 us of some 700 that such a
+    # step of a search takes on 32 lanes, so that there is nothing to gain. A `solve` takes the same steps.
     written_out = not clearances(prepared.problem)
 
     def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
