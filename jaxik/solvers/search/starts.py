@@ -18,9 +18,9 @@ from jaxik.solvers.nonlinear.formulation import Formulation, project_start
 
 # Of the 32 bits of a share so many are used: as many as a float32 holds, so that both precisions start alike.
 BITS = 24
-# So many starts are drawn from the inner part of the ranges, where a search asks for that; those after them from all, as
-# the few goals that are left are those that need it. Processor time per goal in a cage with 0, 4, every other one and 32:
-# of a Panda 132, 136, 174 and 182 us, of a dual arm 699, 484, 487 and 505.
+# So many starts are drawn from the inner part of the ranges, where a search asks for that. Those after them are from
+# all of it: the few goals that are left need that, and a batch waits for them. Processor time per goal in a cage with
+# 4, every other one and 32: of a Panda 136, 174 and 182 us, with none 132; of a dual arm 484, 487 and 505.
 INNER_STARTS = 4
 
 
