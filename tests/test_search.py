@@ -2,7 +2,8 @@
 
 import dataclasses
 from functools import cache
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from ur_kinematics import branches as closed_form
 
 import jaxik
 from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, search
+from jaxik.solvers.search.starts import _inward
 
 
 def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
@@ -268,3 +270,16 @@ def test_mistakes_are_named_on_the_host(name: str) -> None:
     call, message = MISTAKES[name]
     with pytest.raises(JaxikError, match=message):
         call()
+
+
+@pytest.mark.parametrize(("stride", "moved"), [(1, True), (8, False)])
+def test_starts_among_obstacles_are_from_the_middle_of_joints_with_ends(stride: int, moved: bool) -> None:
+    """Not of hinges that turn all the way round or slides without limits, nor where several solutions are wanted."""
+    robot = jaxik.load_robot(
+        '<mujoco><worldbody><body><joint name="short" axis="0 0 1" range="-1 3"/><geom size="0.1" mass="1"/><body>'
+        '<joint name="round" axis="0 0 1" range="-6.3 6.3"/><geom size="0.1" mass="1"/><body><joint name="rail" '
+        'type="slide"/><geom size="0.1" mass="1"/></body></body></body></worldbody><compiler angle="radian"/></mujoco>'
+    )
+    sampler = SimpleNamespace(stride=np.asarray(stride))
+    found = _inward(robot.topology, cast(Any, sampler), robot.limit_lower, robot.limit_upper, 0.5)
+    np.testing.assert_allclose(found, [1.0 if moved else 0.0, 0, 0], rtol=1e-6)

@@ -9,6 +9,7 @@ import numpy as np
 import jaxik
 from jaxik.solvers.nonlinear.chains import branches
 from jaxik.solvers.nonlinear.formulation import formulation
+from jaxik.solvers.search.looks import _movers
 
 
 @cache
@@ -73,3 +74,12 @@ def test_both_arms_are_free_and_an_element_is_the_same_alone_and_in_a_batch() ->
     # In other lanes, beside other elements.
     order = np.argsort(np.asarray(found.num_starts))
     np.testing.assert_array_equal(search(q[order], keys[order]).q, found.q[order])
+
+
+def test_of_arms_too_near_each_other_alone_the_first_or_the_last_is_drawn_anew() -> None:
+    # By what moves the pair: left and world, right and world, both arms, neither.
+    signs = np.array([[1, 0], [0, 1], [-1, 1], [0, 0]])
+    alone, ends = _movers(signs, [frozenset({0}), frozenset({1})])
+    np.testing.assert_array_equal(alone, [[True, False, False, False], [False, True, False, False]])
+    np.testing.assert_array_equal(ends[:, :, 2], [[True, False], [False, True]])
+    assert not ends[:, :, [0, 1, 3]].any()

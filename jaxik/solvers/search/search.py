@@ -36,11 +36,12 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     """Solve inverse kinematics globally: bounded Levenberg-Marquardt from start after start until one gets there.
 
     The user's own starts come first. Without any it is `q_home`, or the middle of the joint ranges where `q_home` is no
-    keyframe but qpos0 moved inside the limits; then a quasi-random sequence fills the joint space evenly. Attempts
-    that crawl are given up early, and elements that are solved leave at once, so that work goes to what is unsolved.
-    What got there is finished as `solve` does: polished, lower levels solved in what the higher ones leave free.
-    Where nothing gets there, the best of all attempts is brought to stationarity: STALLED, with the closest pose found,
-    or TIMEOUT where that takes more than `SolveOptions.max_steps`.
+    keyframe but qpos0 moved inside the limits; then a quasi-random sequence fills the joint space evenly. Where limits
+    keep shapes apart, its first four are from the middle half of the joint ranges. Attempts that crawl are given up
+    early, and elements that are solved leave at once, so that work goes to what is unsolved. What got there is finished
+    as `solve` does: polished, lower levels solved in what the higher ones leave free. Where nothing gets there, the
+    best of all attempts is brought to stationarity: STALLED, with the closest pose found, or TIMEOUT where that takes
+    more than `SolveOptions.max_steps`.
 
     Args:
       problem: as of `solve`.
