@@ -23,8 +23,8 @@ CEILINGS = {
     "panda step": 297,
     "panda scan of step": 240,
     "panda track": 430,
-    "panda step apart": 840,
-    "panda search apart": 1425,
+    "panda step apart": 915,
+    "panda search apart": 1540,
     "humanoid search": 1385,
     "stewart solve of one pose": 1260,
 }

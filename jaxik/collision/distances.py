@@ -21,7 +21,7 @@ from jaxik.collision.pieces import piece_cloud, piece_grid
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
 from jaxik.collision.segments import point_point, point_segment, segment_segment
 from jaxik.collision.separating_axes import separation
-from jaxik.collision.shapes import Field, Swept, all_shapes, swept_boxes
+from jaxik.collision.shapes import Field, Swept, all_shapes
 from jaxik.collision.world import World
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
@@ -90,21 +90,11 @@ class Operands(NamedTuple):
     few: bool = False
     grid: PairGrid | None = None
 
-
-def taken(given: list[Operands], which: jax.Array) -> list[Operands]:
-    """Some of the pairs (k,), of each class those that belong to it; in place of others its first."""
-    turned = [jnp.zeros_like(one.rows[0]) if one.turned is None else one.turned for one in given]
-    every = [jnp.stack([*one.rows, turns]) for one, turns in zip(given, turned, strict=True)]
-    # One gather for all classes: one of each is a kernel of each.
-    table = jnp.concatenate(every, axis=1).at[:, which].get(mode="promise_in_bounds")
-    found, start = [], 0
-    for one, own in zip(given, every, strict=True):
-        end = start + own.shape[1]
-        first, second, turns = jnp.where((which >= start) & (which < end), table, own[:, :1])
-        turned = None if one.turned is None else turns > 0
-        found.append(one._replace(few=True, rows=(first, second), turned=turned, grid=None))
-        start = end
-    return found
+    def take(self, which: jax.Array) -> Operands:
+        """Some of the pairs (k,)."""
+        rows = self.rows[0][which], self.rows[1][which]
+        turned = None if self.turned is None else self.turned[which]
+        return self._replace(few=True, rows=rows, turned=turned, grid=None)
 
 
 def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> list[Operands]:
@@ -168,11 +158,8 @@ def _gathered_at_once(shapes: Swept, at: jax.Array) -> Swept:
     """The same by one gather: a program with 56 kernels less; of all pairs it would take twice the time."""
     if isinstance(shapes.core, Field):
         return shapes
-    if shapes.placed is not None:
-        return swept_boxes(shapes.placed.at[at].get(mode="promise_in_bounds"))
     leaves, structure = jax.tree.flatten(shapes._replace(exists=shapes.exists.astype(shapes.radius.dtype)))
-    stacked = jnp.stack([x for x in leaves if x.ndim == 1])
-    numbers = iter(stacked.at[:, at].get(mode="promise_in_bounds"))
+    numbers = iter(jnp.stack([x for x in leaves if x.ndim == 1])[:, at])
     found: Swept = jax.tree.unflatten(structure, [next(numbers) if x.ndim == 1 else x[at] for x in leaves])
     return found._replace(exists=found.exists > 0.5)
 

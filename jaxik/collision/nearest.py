@@ -19,7 +19,6 @@ from jaxik.collision.distances import (
     operands,
     separations,
     separations_of,
-    taken,
 )
 from jaxik.collision.features import is_curved
 from jaxik.collision.gjk import convex_convex
@@ -130,10 +129,11 @@ def _held(given: list[Operands], which: jax.Array) -> jax.Array:
 def _rows(given: list[Operands], table: PairTable, kin: Kinematics, which: jax.Array) -> jax.Array:
     """The rows (k, nv) of some pairs (k,)."""
     contact, start = None, 0
-    for pairs, few in zip(given, taken(given, which), strict=True):
-        mine = contact_of(few, SEPARATIONS)
-        contact = mine if contact is None else either(which >= start, mine, contact)
-        start += pairs.rows[0].size
+    for pairs in given:
+        place, size = which - start, pairs.rows[0].size
+        mine = contact_of(pairs.take(jnp.clip(place, 0, size - 1)), SEPARATIONS)
+        contact = mine if contact is None else either(place >= 0, mine, contact)
+        start += size
     assert contact is not None
     # Else each degree of freedom would compute them again, which doubles the time.
     normal, point = jax.tree.map(materialize, (contact.normal, contact.point))

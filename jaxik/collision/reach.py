@@ -11,8 +11,8 @@ import numpy as np
 from jaxik.collision.distances import moved_by
 from jaxik.collision.enclosing import enclosing_capsules
 from jaxik.collision.pairs import ENDLESS, PairTable
-from jaxik.collision.shapes import carriers
 from jaxik.kinematics.forward import Kinematics
+from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.geometry import Geometry
 from jaxik.numerics.linalg import static_gather
 from jaxik.numerics.vectors import Vector, dot
@@ -51,7 +51,9 @@ def largest_motion(geometry: Geometry, kin: Kinematics, seen: Seen, size: jax.Ar
     Args:
       size (nv,): of a displacement, without sign.
     """
-    segment, radius = enclosing_capsules(geometry, *carriers(geometry, kin))
+    carriers = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
+    rotation, position = static_gather(kin.frame_rotations, carriers), static_gather(kin.frame_positions, carriers)
+    segment, radius = enclosing_capsules(geometry, rotation, position)
     anchors, linear, angular = (Vector(*(x[i] for i in range(3))) for x in (kin.anchors, kin.linear, kin.angular))
     turns = jnp.sqrt(dot(angular, angular))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,13 +32,11 @@ class Swept(NamedTuple):
       core: points of spheres, segments of capsules, and else the shapes themselves.
       radius (n,) [m]: of spheres and capsules; else zero.
       exists (n,): False of obstacles that are masked.
-      placed (n, 4, 4): of boxes, what they are cut from, see `_placed`.
     """
 
     core: Core
     radius: jax.Array
     exists: jax.Array
-    placed: jax.Array | None = None
 
     def as_capsules(self) -> Swept:
         """Spheres as capsules without length."""
@@ -68,16 +66,10 @@ def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict
 
     Spheres come after all capsules as well, and what is no hull and no plane is among primitives, kind after kind.
     """
-    return _by_kind(geometry, world, *carriers(geometry, kin))
-
-
-def carriers(geometry: Geometry, kin: Kinematics) -> tuple[jax.Array, jax.Array]:
-    """Rotations (n, 3, 3) and positions (n, 3) of the bodies that carry the shapes."""
     places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
-    # Kinematics cuts both out of one array, which XLA finds again here: one gather, not two, and no copy before it.
-    poses = jnp.concatenate([kin.frame_rotations, kin.frame_positions[:, :, None]], axis=2)
-    poses = static_gather(poses, places)
-    return poses[:, :, :3], poses[:, :, 3]
+    return _by_kind(
+        geometry, world, static_gather(kin.frame_rotations, places), static_gather(kin.frame_positions, places)
+    )
 
 
 # A program asks for them in many places: traced once, it is traced in half of the time.
@@ -86,8 +78,6 @@ def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, posit
     ours = of_robot(geometry, rotation, position)
     theirs = {} if world is None else of_world(world, position.dtype)
     found = {kind: [x[kind] for x in (ours, theirs) if kind in x] for kind in KINDS}
-    # Joined before they are cut into components: by one kernel in place of twelve.
-    boxes, found["box"] = found["box"], [swept_boxes(x)._replace(placed=None) for x in found["box"]]
     found[PRIMITIVE] = [x.as_primitives() for kind in PRIMITIVES for x in found[kind]]
     found["capsule"] = found["capsule"] + [spheres.as_capsules() for spheres in found["sphere"]]
     fields = {} if world is None else of_fields(world, position.dtype)
@@ -95,10 +85,7 @@ def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, posit
         segments, radius = pieces(geometry, rotation, position)
         fields[PIECE] = Swept(segments, radius, jnp.ones_like(radius, bool))
     # Small arrays: what each pair takes from them is then part of the loop over pairs.
-    joined = {kind: jax.tree.map(_joined, *parts) for kind, parts in found.items() if parts}
-    if boxes:
-        joined["box"] = swept_boxes(jnp.concatenate(boxes))
-    return joined | fields
+    return {kind: jax.tree.map(_joined, *parts) for kind, parts in found.items() if parts} | fields
 
 
 def _joined(*parts: jax.Array) -> jax.Array:
@@ -109,7 +96,7 @@ def _joined(*parts: jax.Array) -> jax.Array:
     )
 
 
-def of_robot(geometry: Geometry, rotation: jax.Array, position: jax.Array) -> dict[str, Any]:
+def of_robot(geometry: Geometry, rotation: jax.Array, position: jax.Array) -> dict[str, Swept]:
     """The robot's shapes in the world, by kind, in the order in which the geometry has them.
 
     Args:
@@ -120,13 +107,13 @@ def of_robot(geometry: Geometry, rotation: jax.Array, position: jax.Array) -> di
     offset = jnp.concatenate([own, geometry.position.astype(dtype)[:, :, None]], axis=2)
     # One product, which XLA does not compute again for each distance.
     moved = jnp.einsum("nij,njk->nik", rotation, offset)
-    pose = moved + jnp.pad(position[:, :, None], ((0, 0), (0, 0), (3, 0)))
+    axes, center = moved[:, :, :3], moved[:, :, 3] + position
     size = geometry.size.astype(dtype)
     found = {}
     for kind in KINDS:
         rows = rows_of_kind(geometry, kind)
         if rows:
-            own = static_gather(pose, rows), static_gather(size, rows)
+            own = (static_gather(x, rows) for x in (axes, center, size))
             found[kind] = _swept(kind, *own, corners=geometry.corners)
     return found
 
@@ -135,29 +122,31 @@ def rows_of_kind(geometry: Geometry, kind: str) -> list[int]:
     return [i for i, k in enumerate(geometry.kinds) if k == kind]
 
 
-def _swept(kind: str, pose: jax.Array, size: jax.Array, corners: jax.Array) -> Swept | jax.Array:
-    """Shapes of one kind from poses (n, 3, 4), MuJoCo's sizes (n, 3) and hulls' corners (n, k, 3)."""
-    zero, exists = jnp.zeros_like(size[:, 0]), jnp.ones(size.shape[0], bool)
-    x, y, z, middle = (from_array(pose[:, :, i]) for i in range(4))
+def _swept(kind: str, axes: jax.Array, center: jax.Array, size: jax.Array, corners: jax.Array) -> Swept:
+    """Shapes of one kind from axes (n, 3, 3), centres (n, 3), MuJoCo's sizes (n, 3) and hulls' corners (n, k, 3)."""
+    middle, zero = from_array(center), jnp.zeros_like(size[:, 0])
+    x, y, z = (from_array(axes[:, :, i]) for i in range(3))
+    exists = jnp.ones(size.shape[0], bool)
     match kind:
         case "sphere":
             return Swept(middle, size[:, 0], exists)
         case "capsule":
             return Swept(Segment(middle, z * size[:, 1]), size[:, 0], exists)
         case "box":
-            return _placed(pose, size, exists)
+            return Swept(Box(middle, (x, y, z), from_array(size)), zero, exists)
         case "cylinder":
             half = Vector(size[:, 0], size[:, 0], size[:, 1])
             return Swept(Primitive(Box(middle, (x, y, z), half), zero + CYLINDER), zero, exists)
         case "ellipsoid":
-            return Swept(Primitive(_box(pose, size), zero + ELLIPSOID), zero, exists)
+            return Swept(Primitive(Box(middle, (x, y, z), from_array(size)), zero + ELLIPSOID), zero, exists)
         case "hull":
-            return Swept(Hull(_box(pose, size), from_array(corners.astype(size.dtype))), zero, exists)
+            box = Box(middle, (x, y, z), from_array(size))
+            return Swept(Hull(box, from_array(corners.astype(size.dtype))), zero, exists)
         case _:
             return Swept(HalfSpace(z, dot(z, middle)), zero, exists)
 
 
-def of_world(world: World, dtype: jnp.dtype) -> dict[str, Any]:
+def of_world(world: World, dtype: jnp.dtype) -> dict[str, Swept]:
     """The obstacles of one element, by kind."""
     found = {}
     if world.spheres is not None:
@@ -169,21 +158,20 @@ def of_world(world: World, dtype: jnp.dtype) -> dict[str, Any]:
         found["capsule"] = Swept(Segment((start + end) * 0.5, (end - start) * 0.5), x.radius, x.mask)
     if world.boxes is not None:
         x = world.boxes
-        found["box"] = _placed(_matrices(x.pose), x.half_size, x.mask)
+        found["box"] = Swept(_box(x.pose, x.half_size), jnp.zeros_like(x.half_size[:, 0]), x.mask)
     if world.cylinders is not None:
         x = world.cylinders
         half = jnp.stack([x.radius, x.radius, x.half_length], axis=1)
         zero = jnp.zeros_like(x.radius)
-        found["cylinder"] = Swept(Primitive(_box(_matrices(x.pose), half), zero + CYLINDER), zero, x.mask)
+        found["cylinder"] = Swept(Primitive(_box(x.pose, half), zero + CYLINDER), zero, x.mask)
     if world.ellipsoids is not None:
         x = world.ellipsoids
         zero = jnp.zeros_like(x.half_size[:, 0])
-        found["ellipsoid"] = Swept(Primitive(_box(_matrices(x.pose), x.half_size), zero + ELLIPSOID), zero, x.mask)
+        found["ellipsoid"] = Swept(Primitive(_box(x.pose, x.half_size), zero + ELLIPSOID), zero, x.mask)
     if world.hulls is not None:
         x = world.hulls
         half = jnp.max(jnp.abs(x.corners), axis=1)
-        hull = Hull(_box(_matrices(x.pose), half), from_array(x.corners))
-        found["hull"] = Swept(hull, jnp.zeros_like(half[:, 0]), x.mask)
+        found["hull"] = Swept(Hull(_box(x.pose, half), from_array(x.corners)), jnp.zeros_like(half[:, 0]), x.mask)
     if world.planes is not None:
         x = world.planes
         found["plane"] = Swept(HalfSpace(from_array(x.normal), x.offset), jnp.zeros_like(x.offset), x.mask)
@@ -194,7 +182,7 @@ def of_fields(world: World, dtype: jnp.dtype) -> dict[str, Swept]:
     """The obstacles of one element that are no shapes, by kind."""
     found = {}
     if world.field is not None:
-        box = _box(_matrices(world.field.pose[None].astype(dtype)), jnp.zeros((1, 3), dtype))
+        box = _box(world.field.pose[None].astype(dtype), jnp.zeros((1, 3), dtype))
         corner, axes = jax.tree.map(lambda x: x[0], (box.center, box.axes))
         grid = Grid(corner, axes, world.field.cell.astype(dtype), world.field.distance.astype(dtype))
         found["field"] = Swept(grid, jnp.zeros(1, dtype), jnp.ones(1, bool))
@@ -205,24 +193,8 @@ def of_fields(world: World, dtype: jnp.dtype) -> dict[str, Swept]:
     return found
 
 
-def _placed(pose: jax.Array, half: jax.Array, exists: jax.Array) -> jax.Array:
-    """Boxes as one array (n, 4, 4): poses (n, 3, 4), then half sizes (n, 3) and 1 for those that exist (n,)."""
-    sizes = jnp.concatenate([half, exists.astype(half.dtype)[:, None]], axis=1)
-    return jnp.concatenate([pose, sizes[:, None]], axis=1)
-
-
-def swept_boxes(placed: jax.Array) -> Swept:
-    """The boxes of such an array."""
-    box = _box(placed[:, :3], placed[:, 3, :3])
-    return Swept(box, jnp.zeros_like(box.half.x), placed[:, 3, 3] > 0.5, placed)
-
-
-def _matrices(pose: jax.Array) -> jax.Array:
-    """Poses (n, 7) as matrices (n, 3, 4)."""
-    return jnp.concatenate([jax.vmap(lie.quaternion_to_matrix)(pose[:, :4]), pose[:, 4:, None]], axis=2)
-
-
 def _box(pose: jax.Array, half: jax.Array) -> Box:
-    """Boxes of poses (n, 3, 4) and half sizes (n, 3)."""
-    x, y, z, center = (from_array(pose[:, :, i]) for i in range(4))
-    return Box(center, (x, y, z), from_array(half))
+    """Boxes of poses (n, 7) and half sizes (n, 3)."""
+    axes = jax.vmap(lie.quaternion_to_matrix)(pose[:, :4])
+    x, y, z = (from_array(axes[:, :, i]) for i in range(3))
+    return Box(from_array(pose[:, 4:]), (x, y, z), from_array(half))
