@@ -73,14 +73,14 @@ class _Apart(NamedTuple):
       state: its state.
       blind (): its next step is one without distances.
       only_blind (): so are all, and it leads to a blind solution.
-      looks (): it only looks at one.
+      only_looks (): it looks at one, and no more.
       seen: what it has seen.
     """
 
     state: State
     blind: jax.Array
     only_blind: jax.Array
-    looks: jax.Array
+    only_looks: jax.Array
     seen: Seen
 
 
@@ -147,7 +147,7 @@ def _apart(names: Names) -> Phase:
         _, state = lax.while_loop(
             lambda carry: carry[0],
             lambda carry: (jnp.zeros((), bool), _step_apart(context, names, carry[1])),
-            (~attempt.only_blind & ~attempt.looks if groups else ~attempt.only_blind, state),
+            (~attempt.only_blind & ~attempt.only_looks if groups else ~attempt.only_blind, state),
         )
         # Without branches it is a step that looks: a program with 100 kernels less.
         seen = attempt.seen._replace(free=state.met)
@@ -156,9 +156,9 @@ def _apart(names: Names) -> Phase:
             _, _, seen = lax.while_loop(
                 lambda carry: carry[0],
                 lambda carry: (jnp.zeros((), bool), jnp.zeros_like(carry[1]), look(context.prepared, carry[1], groups)),
-                (attempt.looks, state.q, attempt.seen),
+                (attempt.only_looks, state.q, attempt.seen),
             )
-        state = state._replace(ended=state.ended | attempt.looks)
+        state = state._replace(ended=state.ended | attempt.only_looks)
         return attempt._replace(state=state, blind=attempt.only_blind, seen=seen)
 
     def conclude(context: Context, so_far: Result, attempt: _Apart) -> tuple[Result, jax.Array]:
@@ -166,7 +166,7 @@ def _apart(names: Names) -> Phase:
         apart = _judged_apart(context, names, so_far, attempt.state)
         seen = _looked_at(context, so_far, attempt.seen)
         found = jax.tree.map(lambda x, y: jnp.where(attempt.only_blind, x, y), blind, apart)
-        return jax.tree.map(lambda x, y: jnp.where(attempt.looks, x, y), seen, found)
+        return jax.tree.map(lambda x, y: jnp.where(attempt.only_looks, x, y), seen, found)
 
     return Phase(
         active=lambda result: _progress(result).task != DONE,
