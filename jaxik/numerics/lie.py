@@ -328,4 +328,5 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     )
     change = materialize(change)
     twist = jnp.concatenate([d - wd / 2 + k * wwd, w])
+    # In one kernel with all of it, XLA would cut the products in two, for two threads.
     return twist, a, materialize(a @ materialize(skew(d)) - change @ a)

@@ -1,5 +1,7 @@
 """Gauss-Newton steps: the model J'J, quadratic in the end where residuals vanish, a crawl where they do not."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -50,11 +52,11 @@ def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box,
     damping = relative * unit
     # A loop where steps look at distances, which is 30 kernels less, of two arms 95: it is 7 us of some 700 that such a
     # step of a search takes on 32 lanes, so that there is nothing to gain. A `solve` takes the same steps.
-    written_out = not clearances(prepared.problem)
+    solve = solve_positive if clearances(prepared.problem) else solve_small_positive
 
     def minimise(free: jax.Array, fixed: jax.Array | None) -> tuple[jax.Array, jax.Array]:
         left = residual if fixed is None else residual + jacobian @ fixed
-        return damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping, written_out)
+        return damped_least_squares(jacobian, jnp.where(free, scale, 0), left, damping, solve)
 
     displacement, _ = solve_in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement
@@ -63,13 +65,16 @@ def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box,
 
 
 def damped_least_squares(
-    jacobian: jax.Array, scale: jax.Array, residual: jax.Array, damping: jax.Array, written_out: bool = True
+    jacobian: jax.Array,
+    scale: jax.Array,
+    residual: jax.Array,
+    damping: jax.Array,
+    solve: Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]] = solve_small_positive,
 ) -> tuple[jax.Array, jax.Array]:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2, and the smallest pivot; no step where the scale is zero.
 
-    `written_out`: whether the program has each column of the elimination by itself, or a loop over them.
+    `solve`: how positive definite systems are solved.
     """
-    solve = solve_small_positive if written_out else solve_positive
     rows, columns = jacobian.shape
     if rows <= columns:
         # With S = diag(scale)^2, (damping S^-1 + J'J)^-1 J' = S J' (damping + J S J')^-1: for 6 rows and 29 joints 3.5

@@ -34,8 +34,8 @@ BLIND_STEPS = 16
 # Without others after them, so many at a time, then lanes that have ended take other elements.
 BLIND_TURN = 4
 # So often all elements look for a blind solution, and then at it. The few that are left over take attempts that do
-# both, several at a time: a round takes as long for one element as for a tile. Processor time per goal with 2, 4 and 32
-# rounds: 1,024 goals of a Panda among boxes 49, 56 and 116 us; 4,000 of a dual arm in a cage 754, 643 and 571.
+# both, several at a time: a round takes as long for one element as for a tile. Processor time for each of 1,024 goals
+# of a Panda among boxes with 2, 4 and 32 rounds: 49, 56 and 116 us.
 ROUNDS = 3
 # Where branches are drawn anew one by one, of a dual arm's goals in a cage 28 % are left after 3 looks, 7 % after 12.
 ROUNDS_OF_BRANCHES = 12

@@ -40,11 +40,10 @@ def look(prepared: Formulation, q: jax.Array, groups: list[Group]) -> Seen:
         found = separations(geometry_of(problem.robot.name, problem.robot.geometry), task.world, table, kin)
         short = jnp.minimum(found - task.distance, 0)
         free = free & (jnp.sum(short * short) <= task.tolerance * task.tolerance)
-        if groups:
-            alone, ends = _movers(table.signs(moved_by(kin)), groups)
-            near = short < 0
-            own = own | jnp.any(near & alone, axis=1)
-            shared = shared | jnp.any(near & ends, axis=2)
+        alone, ends = _movers(table.signs(moved_by(kin)), groups)
+        near = short < 0
+        own = own | jnp.any(near & alone, axis=1)
+        shared = shared | jnp.any(near & ends, axis=2)
     return Seen(free, jnp.where(jnp.any(own), own, shared))
 
 

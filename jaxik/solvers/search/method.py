@@ -21,9 +21,9 @@ from jaxik.solvers.search.starts import StartSampler, starts_of
 # among 20 boxes 750 are different, where 128 and 64 lanes made 1,036. Searches take 0.59 of the time of 128 lanes, with
 # 64 of them 0.76, and of the robot's own pairs alone 0.88.
 APART_WIDTH = 32
-# Where limits keep shapes apart, starts are drawn from so much of each joint's range: near the ends joints get stuck
-# there. Blind attempts of a dual arm from anywhere reach 28 % of their goals and take 46 steps for each of these, from
-# the middle half 55 to 62 % and 20 to 23; a Panda's 51 and 80 %, 19 and 12. Of what they find as much is free.
+# Where limits keep shapes apart, the first starts are drawn from so much of each joint's range: near its ends joints
+# get stuck. In a cage blind attempts of a dual arm from anywhere reach 28 % of their goals and take 48 steps for each
+# of these, from the middle half 54 % and 23; a Panda's 51 and 80 %, 19 and 12. Of what they find as much is free.
 INNER = 0.5
 
 
