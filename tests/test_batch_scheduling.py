@@ -52,7 +52,6 @@ def method(attempts: bool = True) -> Method:
                 ended=lambda state: state["left"] <= 0,
                 conclude=judge,
                 attempts=attempts,
-                width=WIDTH,
             ),
         ),
         finalize=lambda context, result, record: result,

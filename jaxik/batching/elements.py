@@ -19,6 +19,7 @@ class Elements:
 
     Attributes:
       count: N.
+      width: lanes side by side.
       differs: for each leaf of the context, whether it differs from element to element.
       one: shapes of one element's context.
     """
@@ -26,6 +27,7 @@ class Elements:
     def __init__(self, method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> None:
         """Of arguments with this structure, of which mapped ones have a leading axis of N elements."""
         self.count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
+        self.width = method.width
         self._leaves, self._mapped = leaves, mapped
         self._given = [x for x, m in zip(leaves, mapped, strict=True) if m]
         self._prepare = PerElement(lambda *leaves: method.prepare(*jax.tree.unflatten(treedef, leaves)))
@@ -61,12 +63,13 @@ class Elements:
         context, differs = self._load(given, dict(self._known))
         return [x for x, d in zip(jax.tree.leaves(context), differs, strict=True) if d]
 
-    def blockwise(self, width: int, function: Callable[..., Any], *results: Any) -> Any:
+    def blockwise(self, function: Callable[..., Any], *results: Any) -> Any:
         """Apply a function of contexts and results (N, ...), on lanes, to all elements in blocks.
 
         What one such call leaves is laid out as the next one wants it, which XLA sees where N is a multiple of the
         width: nothing is turned in between.
         """
+        width = self.width
         blocks = math.ceil(self.count / width)
 
         def cut(x: jax.Array) -> jax.Array:

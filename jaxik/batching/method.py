@@ -35,7 +35,6 @@ class Phase(NamedTuple):
         row; below 0 where it leaves none.
       repeated: whether elements go through it until it is active for none. What differs from round to round follows
         from the result before it.
-      width: lanes side by side. A phase that few elements go through needs few: it ends with its slowest element.
     """
 
     active: Callable[[Any], jax.Array] | None
@@ -46,7 +45,6 @@ class Phase(NamedTuple):
     attempts: bool = False
     record_row: Callable[[Any, Any], tuple[jax.Array, jax.Array]] | None = None
     repeated: bool = False
-    width: int = WIDTH
 
 
 class Method(NamedTuple):
@@ -59,7 +57,7 @@ class Method(NamedTuple):
       finalize: context, last result, record -> what is returned.
       record: context -> the record (T, k) before the first step, which `record_row` fills; rows beyond T are dropped.
         None: nothing is recorded, and the record is None.
-      width: lanes side by side before the first phase and after the last.
+      width: lanes side by side, as many in all phases: XLA compiles a kernel once, and phases share most of theirs.
     """
 
     prepare: Callable[..., Any]
@@ -75,12 +73,7 @@ def lanes_that_fit(numbers: int) -> int:
 
     Quadratic programs of 41 variables: 18,000 a second of 64 lanes, 7,000 of 256.
     """
-    return max(32, min(WIDTH, 1 << (CACHED // numbers).bit_length() - 1))
-
-
-def equally_wide(method: Method, width: int) -> Method:
-    """The method with as many lanes in all of its phases: what these have in common is then compiled once."""
-    return method._replace(width=width, phases=tuple(phase._replace(width=width) for phase in method.phases))
+    return max(32, min(WIDTH, 1 << (CACHED // max(numbers, 1)).bit_length() - 1))
 
 
 def single_pass(function: Callable[..., Any], width: int = WIDTH) -> Method:

@@ -38,14 +38,13 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
         results = jax.eval_shape(lambda: stream(method, one, mapped, treedef))
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape[1:]), x.dtype), results)
     count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
-    phases = tuple(phase._replace(width=lanes_for(phase.width, count)) for phase in method.phases)
-    method = method._replace(width=lanes_for(method.width, count), phases=phases)
+    method = method._replace(width=lanes_for(method.width, count))
     elements = Elements(method, leaves, mapped, treedef)
     packing = Packing(jax.eval_shape(method.start, elements.one))
     start = vmap_last(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
-    results, record = elements.blockwise(method.width, start), None
+    results, record = elements.blockwise(start), None
     if method.record is not None:
-        record = elements.blockwise(method.width, vmap_last(method.record, (elements.differs,), method.width))
+        record = elements.blockwise(vmap_last(method.record, (elements.differs,), method.width))
     for phase in method.phases:
         once, wanted = functools.partial(_run_phase, phase, elements, packing), functools.partial(_any, phase, packing)
         results, record = in_rounds(phase, once, wanted, results, record)
@@ -54,7 +53,7 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
         (elements.differs, True, True),
         method.width,
     )
-    return elements.blockwise(method.width, finalize, results, record)
+    return elements.blockwise(finalize, results, record)
 
 
 def stable_partition(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -91,7 +90,7 @@ class _PhaseRun:
         else:
             order, total = stable_partition(_active(phase, packing, results))
         self.order, self.total = order, total
-        differs, width = elements.differs, phase.width
+        differs, width = elements.differs, elements.width
         self.init = vmap_last(self._init_one, (differs, True, True), width)
         self.step = vmap_last(phase.step, (differs, True), width)
         self.has_ended = vmap_last(phase.ended, (True,), width)
@@ -176,7 +175,7 @@ def _run_phase(phase: Phase, elements: Elements, packing: Packing, results: Any,
         return slots, own, state, after, record
 
     # To take inside the loop alone would be one copy of it less, but `solve` took 80 ms so where it took 50.
-    first = slots_for(phase.width, run.total)
+    first = slots_for(elements.width, run.total)
     carry = first, *run.take(first, results), results, record
     carry = lax.while_loop(lambda carry: jnp.any(is_working(carry[0])), advance, carry)
     return carry[3], carry[4]

@@ -277,9 +277,10 @@ def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array
 
 def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
     """Derivative (3, 3) by w of x - sign (w x x)/2 + k w x (w x x); k1 is the derivative of k by w.w."""
-    eye, turn = jnp.eye(3, dtype=w.dtype), skew(w)
-    bent = k * (jnp.sum(w * x) * eye + w[:, None] * x - 2 * x[:, None] * w)
-    return sign * skew(x) / 2 + bent + 2 * k1 * (turn @ (turn @ x))[:, None] * w
+    along, square = jnp.sum(w * x), jnp.sum(w * w)
+    # What w stands behind, put together as a vector: of nine entries each term is a product more.
+    by_w = 2 * k1 * (along * w - square * x) - 2 * k * x
+    return skew(sign / 2 * x) + k * along * jnp.eye(3, dtype=w.dtype) + w[:, None] * (k * x) + by_w[:, None] * w
 
 
 def log_pose(error: Transform) -> jax.Array:

@@ -38,24 +38,25 @@ def pose_curvature(
     eye, turn, zero = jnp.eye(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
     left = materialize(eye - turn / 2 + k * (turn @ turn))
 
-    def slope(x: jax.Array, sign: float) -> jax.Array:
-        return log_jacobian_slope(x, w, k, k1, sign)
+    def slope(x: jax.Array) -> jax.Array:
+        return materialize(log_jacobian_slope(x, w, k, k1, -1.0))
 
-    across, both, by_d = zero, zero, h
+    across, bent, by_d, lead, even = zero, zero, h, d / 2, 0.0
     if twist:
-        by_d, by_w = h @ left, by_w + h @ slope(d, 1.0)
-        # S has nothing by d alone; by d and w it is the slope of A' h; by w alone the rest.
+        by_d, by_w = h @ left, materialize(by_w + h @ log_jacobian_slope(d, w, k, k1, 1.0))
+        # S has nothing by d alone; by d and w it is the slope of A' h; by w alone it is w c' + c w' + k (d h' + h d') +
+        # rest I. With A' w = w and A' A = I + bow [w]^2, A' of it A is a sum of products of vectors: half of it here.
+        across = materialize(slope(h) @ left)
         alpha, beta, gamma, s = jnp.sum(w * d), jnp.sum(w * h), jnp.sum(d * h), jnp.sum(w * w)
-        inner = beta * d + alpha * h - 2 * gamma * w
         lag = alpha * beta - s * gamma
-        by_ww = k * (d[:, None] * h + h[:, None] * d - 2 * gamma * eye) + 2 * k1 * lag * eye
-        by_ww = by_ww + 2 * k1 * (inner[:, None] * w + w[:, None] * inner) + 4 * k2 * lag * w[:, None] * w
-        across = materialize(slope(h, -1.0) @ left)
-        mixed = skew(d) @ across
-        both = mixed + mixed.T + left.T @ materialize(by_ww @ left)
+        c = 2 * k1 * (beta * d + alpha * h - 2 * gamma * w) + 2 * k2 * lag * w
+        rest, bow = k1 * lag - k * gamma, 2 * k - 0.25 - k * k * s
+        bent = w[:, None] * (c @ left + rest * bow * w) + skew(d) @ across
+        lead, even = lead + k * (d @ left), rest * (1 - bow * s)
     # The position moves in axes that do not turn with u: d changes by u x v, to second order, and not by half of it.
     across = across + skew(by_d)
-    bent = materialize(skew(by_d) @ skew(d) + slope(by_w, -1.0) @ left)
-    both = materialize(both + (bent + bent.T) / 2)
+    # Half of [by_d] [d] = d by_d' - by_d . d I is in the lead.
+    bent = bent + lead[:, None] * by_d + (even - jnp.sum(d * by_d) / 2) * eye + slope(by_w / 2) @ left
+    both = bent + bent.T
     force = jnp.concatenate([-by_d, by_d @ skew(d) - by_w @ left])
     return force, jnp.concatenate([jnp.concatenate([zero, across], axis=1), jnp.concatenate([across.T, both], axis=1)])

@@ -83,7 +83,6 @@ def _newton() -> Phase:
         active=lambda result: result.crawling,
         ended=lambda state: jnp.all(state.ended) if state.cost.ndim else state.ended,
         record_row=functools.partial(record_row, 1),
-        width=64,
     )
 
 
@@ -189,8 +188,6 @@ def _approach(meets: bool = True) -> Phase:
         ended=lambda approach: jnp.all(over(approach) & ~turns(approach)),
         conclude=conclude,
         record_row=recorded,
-        # As those that follow: XLA compiles once what they have in common, of a Stewart platform 115 kernels.
-        width=64,
     )
 
 
@@ -227,7 +224,6 @@ def _lower(level: int, constrained: bool) -> Phase:
         ended=lambda state: state[1].ended,
         conclude=lambda context, so_far, state: (of_level(so_far, *state), jnp.zeros((), bool)),
         record_row=lambda before, after: _record_level_row(1 + level, before[1], after[1]),
-        width=64,
     )
 
 
@@ -244,7 +240,6 @@ def _yielding() -> Phase:
         ended=lambda state: state.ended,
         conclude=only(of_state),
         record_row=_record_penalty_row,
-        width=64,
     )
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
-from jaxik.batching.method import Method
+from jaxik.batching.method import Method, lanes_that_fit
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
@@ -105,7 +105,8 @@ def _method(problem: Problem, options: SolveOptions) -> Method:
     if options.step_rule != "lm":
         return method_of_rule(options.step_rule, options.record_trace)
     held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
-    return solve_method(len(levels(problem)), held, options.record_trace, yields)
+    method = solve_method(len(levels(problem)), held, options.record_trace, yields)
+    return method._replace(width=lanes_that_fit(problem.robot.nv**2))
 
 
 @functools.cache

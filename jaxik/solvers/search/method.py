@@ -5,7 +5,7 @@ import functools
 
 import jax
 
-from jaxik.batching.method import Method, equally_wide
+from jaxik.batching.method import Method, lanes_that_fit
 from jaxik.problem.problem import Problem
 from jaxik.solvers.nonlinear.element import Context, Result, formulate, start
 from jaxik.solvers.nonlinear.finalize import Found, finalize
@@ -28,18 +28,27 @@ INNER = 0.5
 
 
 @functools.cache
-def search_method(level_count: int, constrained: bool, apart: bool, rank_by: str, yields: bool = False) -> Method:
+def search_method(
+    level_count: int, nv: int, constrained: bool, apart: bool, rank_by: str, yields: bool = False
+) -> Method:
     """From a problem, a configuration (nq,), options and a `StartSampler` to what is `Found`.
 
     Args:
-      level_count, constrained, apart, yields: how many priorities the problem has, with that of its constraints, and
-        whether it has constraints, limits that keep shapes apart, and a constraint that may yield.
+      level_count: how many priorities the problem has, with that of its constraints.
+      nv: the robot's degrees of freedom.
+      constrained, apart, yields: whether the problem has constraints, limits that keep shapes apart, and a constraint
+        that may yield.
       rank_by: of the options.
     """
     first = first_phases(functools.partial(aimed, constrained), apart)
     worked = phases(level_count, constrained, first, yields)
-    method = Method(_formulate, begun if apart else start, worked, functools.partial(_finalize, rank_by))
-    return equally_wide(method, APART_WIDTH) if apart else method
+    return Method(
+        _formulate,
+        begun if apart else start,
+        worked,
+        functools.partial(_finalize, rank_by),
+        width=APART_WIDTH if apart else lanes_that_fit(nv**2),
+    )
 
 
 def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: StartSampler) -> Context:

@@ -141,7 +141,7 @@ def _best(problem: Problem, keys: jax.Array, base: jax.Array, starts: jax.Array,
     ranks = core_ranks(problem), 1, core_ranks(options.solve_options), core_ranks(spread)
     apart = bool(clearances(problem))
     held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
-    method = search_method(len(levels(problem)), held, apart, options.rank_by, yields)
+    method = search_method(len(levels(problem)), problem.robot.nv, held, apart, options.rank_by, yields)
     if num_candidates == 1:
         return run_differentiable(method, arguments, ranks, SOLUTION).solution
     *rest, spread = with_axis(arguments, ranks)
