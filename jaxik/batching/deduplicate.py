@@ -19,6 +19,8 @@ from jaxik.numerics.custom_rules import PURE_RULES
 # Numbers in a constant that is compared with others by what it holds: pairs of shapes are such lists, written down anew
 # by residual, Jacobian and error.
 SMALL_CONSTANT = 2**13
+# Types whose values are told apart by comparing them; of floats 0 equals -0.
+PLAIN = frozenset((int, str, bool, type(None)))
 
 
 def equation_key(eqn: Any, values: Sequence[Any]) -> Any:
@@ -47,7 +49,7 @@ def _structure(jaxpr: Jaxpr) -> Any:
     number = {variable: i for i, variable in enumerate((*jaxpr.constvars, *jaxpr.invars))}
 
     def operand(x: Any) -> Any:
-        return (str(x.aval), repr(x.val)) if isinstance(x, Literal) else number[x]
+        return (x.aval, _comparable_value(x.val)) if isinstance(x, Literal) else number[x]
 
     equations = []
     for eqn in jaxpr.eqns:
@@ -55,7 +57,7 @@ def _structure(jaxpr: Jaxpr) -> Any:
         number |= {variable: len(number) + i for i, variable in enumerate(eqn.outvars)}
         rule = _own_rule(eqn) if eqn.primitive.name == "custom_jvp_call" else _written(tuple(eqn.params.items()))
         equations.append((eqn.primitive, rule, inputs))
-    shapes = tuple(str(variable.aval) for variable in jaxpr.invars)
+    shapes = tuple(variable.aval for variable in jaxpr.invars)
     return shapes, tuple(equations), tuple(map(operand, jaxpr.outvars))
 
 
@@ -64,13 +66,17 @@ def _written(param: Any) -> Any:
         return _structure(param.jaxpr), tuple(map(id, param.consts))
     if isinstance(param, Jaxpr):
         return _structure(param)
-    return tuple(map(_written, param)) if type(param) is tuple else repr(param)
+    if type(param) is tuple:
+        return tuple(map(_written, param))
+    return param if type(param) in PLAIN else repr(param)
 
 
 def _comparable(param: Any) -> Any:
     if isinstance(param, tuple):
         return tuple(map(_comparable, param))
-    return repr(param) if isinstance(param, int | float | str | bool | None) else str(id(param))
+    if type(param) in PLAIN:
+        return param
+    return repr(param) if isinstance(param, float) else (object, id(param))
 
 
 def _comparable_value(value: Any) -> Any:

@@ -149,36 +149,38 @@ def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     """A contraction as multiply-and-add: exact float32 on every device, and no library call per matrix."""
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = eqn.params["dimension_numbers"]
     dtype = eqn.outvars[0].aval.dtype
-    values = [x.value if x.mapped else jnp.asarray(x.value)[..., None] for x in inputs]
-    lhs, rhs = (x.astype(dtype) for x in values)
+    values = [x.value if x.mapped else lax.expand_dims(jnp.asarray(x.value), (-1,)) for x in inputs]
+    lhs, rhs = (lax.convert_element_type(x, dtype) for x in values)
     terms = int(np.prod([lhs.shape[i] for i in lhs_contract]))
     free = [lhs.ndim - 1 - len(lhs_contract) - len(lhs_batch), rhs.ndim - 1 - len(rhs_contract) - len(rhs_batch)]
+    shape = (*eqn.outvars[0].aval.shape, size)
 
-    def factor(x: jax.Array, contract: Sequence[int], batch: Sequence[int], k: Any) -> jax.Array:
-        """Term k of `x`: its batch axes, its free axes, its lanes."""
+    def factor(x: jax.Array, contract: Sequence[int], batch: Sequence[int], k: Any, before: int) -> jax.Array:
+        """Term k of `x`, over all of the result's axes: its batch axes, `before` others, its free axes, its lanes."""
         rest = [i for i in range(x.ndim - 1) if i not in (*contract, *batch)]
-        shape = [x.shape[i] for i in (*batch, *rest, x.ndim - 1)]
+        order = [*batch, *rest]
         for axis in reversed(contract):
             digit, k = (k, 0) if axis == contract[0] else (k % x.shape[axis], k // x.shape[axis])
             take = lax.index_in_dim if isinstance(digit, int) else lax.dynamic_index_in_dim
             x = take(x, digit, axis)
-        return lax.transpose(x, (*batch, *rest, x.ndim - 1, *contract)).reshape(shape)
+        x = lax.squeeze(lax.transpose(x, (*order, x.ndim - 1, *contract)), range(len(order) + 1, x.ndim))
+        axes = [*range(len(batch)), *(len(batch) + before + i for i in range(len(rest)))]
+        if x.shape[-1] == 1:
+            return lax.broadcast_in_dim(lax.squeeze(x, (x.ndim - 1,)), shape, axes)
+        return lax.broadcast_in_dim(x, shape, (*axes, len(shape) - 1))
 
     def product(k: Any) -> jax.Array:
-        left, right = factor(lhs, lhs_contract, lhs_batch, k), factor(rhs, rhs_contract, rhs_batch, k)
-        batch = len(lhs_batch)
-        left = lax.expand_dims(left, range(left.ndim - 1, left.ndim - 1 + free[1]))
-        return left * lax.expand_dims(right, range(batch, batch + free[0]))
+        return lax.mul(factor(lhs, lhs_contract, lhs_batch, k, 0), factor(rhs, rhs_contract, rhs_batch, k, free[0]))
 
     if not terms:
-        return [Batched(jnp.zeros((*eqn.outvars[0].aval.shape, size), dtype), True)]
+        return [Batched(jnp.zeros(shape, dtype), True)]
     if not any(free) and not lhs_batch:
         left, right = (
             jnp.moveaxis(x, axes, range(len(axes))) for x, axes in ((lhs, lhs_contract), (rhs, rhs_contract))
         )
         return [Batched(jnp.sum(left * right, axis=tuple(range(len(lhs_contract)))), True)]
     if terms <= UNROLLED_TERMS:
-        return [Batched(sum((product(k) for k in range(1, terms)), product(0)), True)]
+        return [Batched(functools.reduce(lax.add, map(product, range(terms))), True)]
     # Each turn takes its terms where they stand: handed over as the inputs of a scan, both factors were copied first.
     turns = max(2, -(-(terms - 1) // TERMS_A_TURN))
     share = (terms - 1) // turns
@@ -186,10 +188,10 @@ def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
 
     def add(turn: Any, total: jax.Array) -> jax.Array:
         for k in range(share):
-            total = total + product(first + turn * share + k)
+            total = lax.add(total, product(first + turn * share + k))
         return total
 
-    start = sum((product(k) for k in range(1, first)), product(0))
+    start = functools.reduce(lax.add, map(product, range(first)))
     return [Batched(lax.fori_loop(0, turns, add, start), True)]
 
 

@@ -14,6 +14,7 @@ from jaxik.batching.method import Method, iterate
 from jaxik.batching.queue import stream
 from jaxik.batching.sharding import on_shards
 from jaxik.batching.small_products import with_sums
+from jaxik.batching.uncollected import uncollected
 from jaxik.numerics.alone import alone
 
 
@@ -60,7 +61,8 @@ def run_elements(
     folding = _folding(method, mapped, treedef, devices_known)
     count = next((x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m), 1)
     cores = cores_for(count) if any(mapped) else 1
-    return folding(*leaves) if cores == 1 else _shared_out(folding, leaves, mapped, cores)
+    with uncollected():
+        return folding(*leaves) if cores == 1 else _shared_out(folding, leaves, mapped, cores)
 
 
 def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], cores: int) -> Any:

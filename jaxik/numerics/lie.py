@@ -34,6 +34,9 @@ for _ in range(2):
 # which of them it is.
 GENERATORS = np.cross(np.eye(3)[:, None, :], np.eye(3)[None, :, :]).transpose(0, 2, 1)
 
+# Traced once for each shape, and then inlined: tasks ask for the log of a pose ten times over in a solve.
+traced_once = functools.partial(jax.jit, inline=True)
+
 
 class Transform(NamedTuple):
     """A rigid transform: `x_parent = rotation @ x + position`, rotation (3, 3), position (3,) [m]."""
@@ -141,6 +144,7 @@ def _turned_matrix(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tup
 
 
 @jax.custom_jvp
+@traced_once
 def matrix_to_quaternion(r: jax.Array) -> jax.Array:
     """Quaternion (4,) wxyz with w >= 0 of a rotation matrix (3, 3).
 
@@ -254,6 +258,7 @@ def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[
         return (w, k, k1, k2), (moved, k1 * longer, k2 * longer, last)
 
 
+@traced_once
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """`log_with_coefficients` of a unit quaternion (4,) wxyz with w >= 0."""
     w = materialize(log_quaternion(q))
