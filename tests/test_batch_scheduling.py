@@ -1,5 +1,6 @@
 """Elements that make several attempts end on lanes, in batches of any size, exactly as they do alone."""
 
+import gc
 from functools import partial
 from typing import Any
 
@@ -8,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxik.batching.method import Method, Phase, iterate
+from jaxik.batching.method import Method, Phase, iterate, lanes_that_fit, single_pass
 from jaxik.batching.queue import stable_partition, stream
+from jaxik.batching.run import run_batch
 
 WIDTH = 16
 
@@ -112,3 +114,24 @@ def test_idle_lanes_make_the_attempts_that_elements_may_need(count: int, most_tu
     jax.effects_barrier()
     np.testing.assert_array_equal(found["tried"], 64)
     assert len(lanes_asked) / WIDTH <= most_turns
+
+
+def test_matrices_of_any_size_get_lanes() -> None:
+    assert [lanes_that_fit(nv**2) for nv in (0, 7, 41, 363, 2000)] == [128, 128, 64, 32, 32]
+
+
+def test_garbage_is_left_while_a_program_is_traced_and_only_then() -> None:
+    seen: list[bool] = []
+
+    def one(x: jax.Array) -> jax.Array:
+        seen.append(gc.isenabled())
+        return x + jnp.ones((), x.dtype)
+
+    def run(x: jax.Array) -> jax.Array:
+        return run_batch(single_pass(one), (x,), (0,))
+
+    jax.jit(run).trace(jnp.zeros(3))
+    assert seen and not any(seen) and gc.isenabled()
+    seen.clear()
+    run(jnp.zeros(3))
+    assert seen and all(seen)

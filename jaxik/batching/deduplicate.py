@@ -19,7 +19,7 @@ from jaxik.numerics.custom_rules import PURE_RULES
 # Numbers in a constant that is compared with others by what it holds: pairs of shapes are such lists, written down anew
 # by residual, Jacobian and error.
 SMALL_CONSTANT = 2**13
-# Types whose values are told apart by comparing them; of floats 0 equals -0.
+# Types whose values are compared as they are; of floats, 0 equals -0. To a primitive 1 and True mean the same.
 PLAIN = frozenset((int, str, bool, type(None)))
 
 
@@ -68,7 +68,7 @@ def _written(param: Any) -> Any:
         return _structure(param)
     if type(param) is tuple:
         return tuple(map(_written, param))
-    return param if type(param) in PLAIN else repr(param)
+    return param if type(param) in PLAIN else (type(param), repr(param))
 
 
 def _comparable(param: Any) -> Any:
@@ -76,7 +76,7 @@ def _comparable(param: Any) -> Any:
         return tuple(map(_comparable, param))
     if type(param) in PLAIN:
         return param
-    return repr(param) if isinstance(param, float) else (object, id(param))
+    return (type(param), repr(param)) if isinstance(param, float) else (object, id(param))
 
 
 def _comparable_value(value: Any) -> Any:

@@ -73,7 +73,7 @@ def lanes_that_fit(numbers: int) -> int:
 
     Quadratic programs of 41 variables: 18,000 a second of 64 lanes, 7,000 of 256.
     """
-    return max(32, min(WIDTH, 1 << (CACHED // max(numbers, 1)).bit_length() - 1))
+    return max(32, min(WIDTH, 1 << max(CACHED // max(numbers, 1), 1).bit_length() - 1))
 
 
 def single_pass(function: Callable[..., Any], width: int = WIDTH) -> Method:

@@ -1,10 +1,12 @@
 """Any leading batch axes and any nesting of `vmap` become one stream of elements."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jax.custom_batching import custom_vmap
 from jax.sharding import AxisType, Mesh, PartitionSpec
 
@@ -61,7 +63,8 @@ def run_elements(
     folding = _folding(method, mapped, treedef, devices_known)
     count = next((x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m), 1)
     cores = cores_for(count) if any(mapped) else 1
-    with uncollected():
+    # Values that are known run at once, which may take long.
+    with uncollected() if any(isinstance(x, Tracer) for x in leaves) else nullcontext():
         return folding(*leaves) if cores == 1 else _shared_out(folding, leaves, mapped, cores)
 
 

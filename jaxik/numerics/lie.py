@@ -34,7 +34,8 @@ for _ in range(2):
 # which of them it is.
 GENERATORS = np.cross(np.eye(3)[:, None, :], np.eye(3)[None, :, :]).transpose(0, 2, 1)
 
-# Traced once for each shape, and then inlined: tasks ask for the log of a pose ten times over in a solve.
+# Traced once for each shape, and then inlined: tasks ask for the log of a pose ten times in a solve. Not for what asks
+# `is_alone`, of which JAX's cache knows nothing.
 traced_once = functools.partial(jax.jit, inline=True)
 
 
@@ -283,7 +284,7 @@ def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array
 def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
     """Derivative (3, 3) by w of x - sign (w x x)/2 + k w x (w x x); k1 is the derivative of k by w.w."""
     along, square = jnp.sum(w * x), jnp.sum(w * w)
-    # What w stands behind, put together as a vector: of nine entries each term is a product more.
+    # The factors of w' summed up as a vector first: as matrices each would be nine products.
     by_w = 2 * k1 * (along * w - square * x) - 2 * k * x
     return skew(sign / 2 * x) + k * along * jnp.eye(3, dtype=w.dtype) + w[:, None] * (k * x) + by_w[:, None] * w
 

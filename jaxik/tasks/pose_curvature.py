@@ -45,7 +45,7 @@ def pose_curvature(
     if twist:
         by_d, by_w = h @ left, materialize(by_w + h @ log_jacobian_slope(d, w, k, k1, 1.0))
         # S has nothing by d alone; by d and w it is the slope of A' h; by w alone it is w c' + c w' + k (d h' + h d') +
-        # rest I. With A' w = w and A' A = I + bow [w]^2, A' of it A is a sum of products of vectors: half of it here.
+        # 2 rest I. With A' w = w and A' A = I + bow [w]^2, A' S A is a sum of products of vectors: half of it here.
         across = materialize(slope(h) @ left)
         alpha, beta, gamma, s = jnp.sum(w * d), jnp.sum(w * h), jnp.sum(d * h), jnp.sum(w * w)
         lag = alpha * beta - s * gamma

@@ -5,7 +5,7 @@ import functools
 
 import jax
 
-from jaxik.batching.method import Method, lanes_that_fit
+from jaxik.batching.method import Method
 from jaxik.problem.problem import Problem
 from jaxik.solvers.nonlinear.element import Context, Result, formulate, start
 from jaxik.solvers.nonlinear.finalize import Found, finalize
@@ -17,8 +17,7 @@ from jaxik.solvers.search.attempts import begun, first_phases
 from jaxik.solvers.search.preference import merit, unwrap_to_reference
 from jaxik.solvers.search.starts import StartSampler, starts_of
 
-# Lanes where limits keep shapes apart. XLA compiles a kernel once, and phases of equal widths share theirs: of a Panda
-# among 20 boxes 750 are different, where 128 and 64 lanes made 1,036. Searches take 0.59 of the time of 128 lanes, with
+# Lanes where limits keep shapes apart. Searches of a Panda among 20 boxes take 0.59 of the time of 128 lanes, with
 # 64 of them 0.76, and of the robot's own pairs alone 0.88.
 APART_WIDTH = 32
 # Where limits keep shapes apart, the first starts are drawn from so much of each joint's range: near its ends joints
@@ -29,13 +28,13 @@ INNER = 0.5
 
 @functools.cache
 def search_method(
-    level_count: int, nv: int, constrained: bool, apart: bool, rank_by: str, yields: bool = False
+    level_count: int, width: int, constrained: bool, apart: bool, rank_by: str, yields: bool = False
 ) -> Method:
     """From a problem, a configuration (nq,), options and a `StartSampler` to what is `Found`.
 
     Args:
       level_count: how many priorities the problem has, with that of its constraints.
-      nv: the robot's degrees of freedom.
+      width: lanes side by side, where no limit keeps shapes apart.
       constrained, apart, yields: whether the problem has constraints, limits that keep shapes apart, and a constraint
         that may yield.
       rank_by: of the options.
@@ -47,7 +46,7 @@ def search_method(
         begun if apart else start,
         worked,
         functools.partial(_finalize, rank_by),
-        width=APART_WIDTH if apart else lanes_that_fit(nv**2),
+        width=APART_WIDTH if apart else width,
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
+from jaxik.batching.method import lanes_that_fit
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics.sampling import dimensions
@@ -140,8 +141,8 @@ def _best(problem: Problem, keys: jax.Array, base: jax.Array, starts: jax.Array,
     arguments = problem, base, options.solve_options, spread
     ranks = core_ranks(problem), 1, core_ranks(options.solve_options), core_ranks(spread)
     apart = bool(clearances(problem))
-    held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
-    method = search_method(len(levels(problem)), problem.robot.nv, held, apart, options.rank_by, yields)
+    held, yields, width = bool(hard_constraints(problem)), bool(yielding(problem)), lanes_that_fit(problem.robot.nv**2)
+    method = search_method(len(levels(problem)), width, held, apart, options.rank_by, yields)
     if num_candidates == 1:
         return run_differentiable(method, arguments, ranks, SOLUTION).solution
     *rest, spread = with_axis(arguments, ranks)
