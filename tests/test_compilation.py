@@ -13,20 +13,21 @@ from tables import mostly_exhaustive
 
 import jaxik
 from benchmarks.compile import programs
-from benchmarks.kernels import different_kernels
+from benchmarks.kernels import different_kernels, kernels
 
-# A little above what there is, so that it cannot creep back.
+# Kernels, and those that differ, a little above what there is, so that they cannot creep back. As tests compile there
+# are up to 6 % more than for users.
 CEILINGS = {
-    "panda solve": 332,
-    "panda search": 388,
-    "panda gradient of solve": 467,
-    "panda step": 190,
-    "panda scan of step": 162,
-    "panda track": 273,
-    "panda step apart": 608,
-    "panda search apart": 732,
-    "humanoid search": 648,
-    "stewart solve of one pose": 485,
+    "panda solve": (660, 332),
+    "panda search": (755, 388),
+    "panda gradient of solve": (1140, 467),
+    "panda step": (297, 190),
+    "panda scan of step": (240, 162),
+    "panda track": (430, 273),
+    "panda step apart": (915, 608),
+    "panda search apart": (1540, 732),
+    "humanoid search": (1385, 648),
+    "stewart solve of one pose": (1260, 485),
 }
 
 # Kernels of lanes that XLA cuts in two, one for each thread, as it deems them large: at 7 us of waiting each.
@@ -34,11 +35,13 @@ SHARED_OUT = re.compile(r"%([\w.-]+) = f32\[(?:\d+,)*(?:32|64|128)\]\S* fusion\(
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(CEILINGS, ["panda solve", "panda step"]))
-def test_a_program_has_no_more_kernels_to_compile_than_it_had_and_none_for_two_threads(name: str) -> None:
+def test_a_program_has_no_more_kernels_than_it_had_and_none_for_two_threads(name: str) -> None:
     with jax.enable_x64(False):
         function, arguments = programs()[name]
         text = jax.jit(function).lower(*arguments).compile().as_text()
-    assert different_kernels(text) <= CEILINGS[name]
+    launched, compiled = CEILINGS[name]
+    assert kernels(text) <= launched
+    assert different_kernels(text) <= compiled
     assert not SHARED_OUT.findall(text)
 
 
