@@ -67,8 +67,8 @@ def arguments(count: int, share: Any, most: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def on_lanes(method: Method, given: Any) -> Any:
-    return stream(method, list(given), (True,) * 3, jax.tree.structure((0, 0, 0)))
+def on_lanes(method: Method, given: Any, present: Any = None) -> Any:
+    return stream(method, list(given), (True,) * 3, jax.tree.structure((0, 0, 0)), present)
 
 
 ATTEMPTS = method()
@@ -84,6 +84,19 @@ def test_attempts_are_judged_in_their_order_whoever_makes_them(count: int, share
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
     never = given[1] == 0
     np.testing.assert_array_equal(found["tried"][never], most)
+
+
+@pytest.mark.parametrize("active", [True, False], ids=["those that want to", "all"])
+@pytest.mark.parametrize("count", [0, 1, WIDTH, 2 * WIDTH + 1, 64])
+def test_elements_that_are_not_there_are_not_worked_on(count: int, active: bool) -> None:
+    (phase,) = ATTEMPTS.phases
+    some = ATTEMPTS if active else ATTEMPTS._replace(phases=(phase._replace(active=None),))
+    given = arguments(64, 0.2, 40)
+    found = jax.device_get(on_lanes(some, given, np.arange(64) < count))
+    for name, expected in alone(*given).items():
+        np.testing.assert_array_equal(found[name][:count], expected[:count], err_msg=name)
+    assert not found["steps"][count:].any()
+    assert not found["chain"][-(-count // WIDTH) * WIDTH :].any()  # blocks that are not even begun
 
 
 @pytest.mark.parametrize("share", (0.0, 0.3, 1.0))

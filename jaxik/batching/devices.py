@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 import jax
+from jax.sharding import AxisType, Mesh
 
 from jaxik.core.errors import JaxikError, JaxikWarning
 
@@ -56,6 +57,11 @@ def cores_for(elements: int) -> int:
         return 1
     count = len(jax.devices("cpu"))
     return count if elements >= WORTH_SHARING * count else 1
+
+
+def mesh_of(cores: int) -> Mesh:
+    """The axis "cores" of the processor's first devices, over which elements are shared out."""
+    return Mesh(jax.devices("cpu")[:cores], ("cores",), axis_types=(AxisType.Auto,))
 
 
 def available_cores() -> int:

@@ -10,7 +10,7 @@ from jax import lax
 
 from jaxik.batching.broadcast import filled
 from jaxik.batching.method import Method
-from jaxik.batching.trailing_vmap import PerElement, is_unbatched, vmap_last_where_mapped
+from jaxik.batching.trailing_vmap import PerElement, is_unbatched, vmap_last, vmap_last_where_mapped
 from jaxik.numerics.fusion import materialize
 
 
@@ -19,14 +19,23 @@ class Elements:
 
     Attributes:
       count: N.
+      total: how many are worked on, the first ones: N, or a number () that is known when the program runs.
       width: lanes side by side.
       differs: for each leaf of the context, whether it differs from element to element.
       one: shapes of one element's context.
     """
 
-    def __init__(self, method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> None:
+    def __init__(
+        self,
+        method: Method,
+        leaves: list[jax.Array],
+        mapped: tuple[bool, ...],
+        treedef: Any,
+        total: jax.Array | None = None,
+    ) -> None:
         """Of arguments with this structure, of which mapped ones have a leading axis of N elements."""
         self.count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
+        self.total = self.count if total is None else total
         self.width = method.width
         self._leaves, self._mapped = leaves, mapped
         self._given = [x for x, m in zip(leaves, mapped, strict=True) if m]
@@ -64,22 +73,30 @@ class Elements:
         return [x for x, d in zip(jax.tree.leaves(context), differs, strict=True) if d]
 
     def blockwise(self, function: Callable[..., Any], *results: Any) -> Any:
-        """Apply a function of contexts and results (N, ...), on lanes, to all elements in blocks.
+        """Apply a function of one context and its results to all elements, results (N, ...), in blocks of lanes.
 
-        What one such call leaves is laid out as the next one wants it, which XLA sees where N is a multiple of the
-        width: nothing is turned in between.
+        Blocks without an element that is worked on give zeros. What one such call leaves is laid out as the next one
+        wants it, which XLA sees where N is a multiple of the width: nothing is turned in between.
         """
         width = self.width
         blocks = math.ceil(self.count / width)
+        element, mapped = PerElement(function), (self.differs, *(True for _ in results))
+        of_lanes = vmap_last(element, mapped, width)
 
         def cut(x: jax.Array) -> jax.Array:
             return jnp.moveaxis(filled(x, blocks * width).reshape(blocks, width, *x.shape[1:]), 1, -1)
 
-        def block(parts: tuple[list[jax.Array], Any]) -> Any:
-            given, results = parts
-            return function(self.context(self._differing(given)), *results)
+        parts = jax.tree.map(cut, (self._given, results))
 
-        out = lax.map(block, jax.tree.map(cut, (self._given, results)))
+        def block(i: jax.Array, out: Any) -> Any:
+            given, results = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, i, keepdims=False), parts)
+            found = of_lanes(self.context(self._differing(given)), *results)
+            return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, i, 0), out, found)
+
+        one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), results)
+        shapes = element.shapes(self.one, *one)
+        empty = jax.tree.map(lambda x: jnp.zeros((blocks, *x.shape, width), x.dtype), shapes)
+        out = lax.fori_loop(0, (self.total + width - 1) // width, block, empty)
         return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: self.count], out)
 
     def context(self, own: list[jax.Array]) -> Any:

@@ -37,7 +37,11 @@ class Sensitivity(NamedTuple):
 
 
 def run_differentiable(
-    method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...], sensitivity: Sensitivity
+    method: Method,
+    arguments: tuple[Any, ...],
+    ranks: tuple[Any, ...],
+    sensitivity: Sensitivity,
+    present: jax.Array | None = None,
 ) -> Any:
     """Run `method` over the batch axes of its arguments, as `run_batch` does, with derivatives of all orders.
 
@@ -46,7 +50,10 @@ def run_differentiable(
 
     Args:
       method: made once for all calls; it is traced once for arguments of one kind.
+      present: as of `run_batch`; with it there are no derivatives.
     """
+    if present is not None:
+        return run_batch(method, arguments, ranks, present)
     return _DifferentiableRun(method, arguments, ranks, sensitivity).run(arguments)
 
 

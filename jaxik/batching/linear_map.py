@@ -61,7 +61,11 @@ def _bound(function: Linear, count: int, leaves: Sequence[Any], mapped: tuple[bo
 
 
 def of_each(
-    function: Callable[..., Any], arguments: tuple[Any, ...], ranks: tuple[Any, ...], width: int = WIDTH
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    ranks: tuple[Any, ...],
+    width: int = WIDTH,
+    present: jax.Array | None = None,
 ) -> Any:
     """Apply a function to each element of a batch, with derivatives of all orders.
 
@@ -70,7 +74,10 @@ def of_each(
       arguments: pytrees of arrays with leading batch axes that broadcast.
       ranks: the core rank of every leaf of the arguments.
       width: how many elements are worked on side by side.
+      present: as of `run_batch`; with it there are no derivatives.
     """
+    if present is not None:
+        return run_batch(single_pass(function, width), arguments, ranks, present)
     treedef = jax.tree.structure(arguments)
     shapes: list[Any] = []
 

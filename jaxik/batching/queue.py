@@ -18,7 +18,13 @@ from jaxik.batching.trailing_vmap import vmap_last
 REFILL_FRACTION = 5
 
 
-def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], treedef: Any) -> Any:
+def stream(
+    method: Method,
+    leaves: list[jax.Array],
+    mapped: tuple[bool, ...],
+    treedef: Any,
+    present: jax.Array | None = None,
+) -> Any:
     """Work on many elements, some at a time; a lane whose element has ended takes the next one.
 
     So hardly an element waits for a slower neighbour, and the shapes do not depend on the batch. Lanes that have ended
@@ -29,9 +35,10 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
       leaves: of the arguments; mapped ones have a leading axis of N elements.
       mapped: which.
       treedef: structure of the arguments.
+      present: (N,) of bool, all that are True first: which elements are worked on. None: all of them.
 
     Returns:
-      The results, with a leading axis N.
+      The results, with a leading axis N; of elements that are not worked on whatever stands there.
     """
     if any(m and x.shape[0] == 0 for x, m in zip(leaves, mapped, strict=True)):
         one = [jnp.zeros((1, *x.shape[1:]), x.dtype) if m else x for x, m in zip(leaves, mapped, strict=True)]
@@ -39,21 +46,19 @@ def stream(method: Method, leaves: list[jax.Array], mapped: tuple[bool, ...], tr
         return jax.tree.map(lambda x: jnp.zeros((0, *x.shape[1:]), x.dtype), results)
     count = next(x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m)
     method = method._replace(width=lanes_for(method.width, count))
-    elements = Elements(method, leaves, mapped, treedef)
+    total = None if present is None else jnp.sum(present, dtype=jnp.int32)
+    elements = Elements(method, leaves, mapped, treedef, total)
     packing = Packing(jax.eval_shape(method.start, elements.one))
-    start = vmap_last(lambda context: packing.pack(method.start(context)), (elements.differs,), method.width)
-    results, record = elements.blockwise(start), None
+    results, record = elements.blockwise(lambda context: packing.pack(method.start(context))), None
     if method.record is not None:
-        record = elements.blockwise(vmap_last(method.record, (elements.differs,), method.width))
+        record = elements.blockwise(method.record)
     for phase in method.phases:
-        once, wanted = functools.partial(_run_phase, phase, elements, packing), functools.partial(_any, phase, packing)
+        once = functools.partial(_run_phase, phase, elements, packing)
+        wanted = functools.partial(_any, phase, elements, packing)
         results, record = in_rounds(phase, once, wanted, results, record)
-    finalize = vmap_last(
-        lambda context, packed, record: method.finalize(context, packing.unpack(packed), record),
-        (elements.differs, True, True),
-        method.width,
+    return elements.blockwise(
+        lambda context, packed, record: method.finalize(context, packing.unpack(packed), record), results, record
     )
-    return elements.blockwise(finalize, results, record)
 
 
 def stable_partition(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -67,16 +72,17 @@ def stable_partition(wanted: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.zeros_like(place).at[place].set(index, unique_indices=True), total
 
 
-def _any(phase: Phase, packing: Packing, results: Any) -> jax.Array:
+def _any(phase: Phase, elements: Elements, packing: Packing, results: Any) -> jax.Array:
     """Whether a phase is active for any element."""
-    return jnp.any(_active(phase, packing, results))
+    return jnp.any(_active(phase, elements, packing, results))
 
 
-def _active(phase: Phase, packing: Packing, results: Any) -> jax.Array:
+def _active(phase: Phase, elements: Elements, packing: Packing, results: Any) -> jax.Array:
     """Whether a phase is active, for each element (N,)."""
     active = phase.active
     assert active is not None
-    return jax.vmap(lambda packed: active(packing.unpack(packed)))(results)
+    wanted = jax.vmap(lambda packed: active(packing.unpack(packed)))(results)
+    return wanted if isinstance(elements.total, int) else wanted & (jnp.arange(elements.count) < elements.total)
 
 
 class _PhaseRun:
@@ -86,9 +92,9 @@ class _PhaseRun:
         self.phase, self.elements, self.packing = phase, elements, packing
         count = elements.count
         if phase.active is None:
-            order, total = jnp.arange(count, dtype=jnp.int32), jnp.asarray(count, jnp.int32)
+            order, total = jnp.arange(count, dtype=jnp.int32), jnp.asarray(elements.total, jnp.int32)
         else:
-            order, total = stable_partition(_active(phase, packing, results))
+            order, total = stable_partition(_active(phase, elements, packing, results))
         self.order, self.total = order, total
         differs, width = elements.differs, elements.width
         self.init = vmap_last(self._init_one, (differs, True, True), width)

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.custom_batching import custom_vmap
-from jax.sharding import AxisType, Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from jaxik.batching.broadcast import Batch, filled, fold
-from jaxik.batching.devices import cores_for
+from jaxik.batching.devices import cores_for, mesh_of
 from jaxik.batching.method import Method, iterate
 from jaxik.batching.queue import stream
 from jaxik.batching.sharding import on_shards
@@ -20,7 +20,9 @@ from jaxik.batching.uncollected import uncollected
 from jaxik.numerics.alone import alone
 
 
-def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]) -> Any:
+def run_batch(
+    method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...], present: jax.Array | None = None
+) -> Any:
     """Run `method` over the batch axes of its arguments.
 
     No batch axis runs as it is, with the least latency. All others run as one stream, so that an element's result
@@ -30,18 +32,17 @@ def run_batch(method: Method, arguments: tuple[Any, ...], ranks: tuple[Any, ...]
       method: what is done with each element.
       arguments: pytrees of arrays with leading batch axes that broadcast.
       ranks: the core rank of every leaf of the arguments.
+      present: (*batch,) of bool, all that are True first: which elements are worked on. None: all of them.
 
     Returns:
       The results, with the common batch axes in front.
     """
-    batch = fold(arguments, ranks)
+    batch = fold((arguments, present), (ranks, None if present is None else 0))
     # The default precision of some devices has 1e-3 of relative error in float32.
     with jax.default_matmul_precision("highest"):
-        return _run(method, arguments, batch)
-
-
-def _run(method: Method, arguments: tuple[Any, ...], batch: Batch) -> Any:
-    results = run_elements(method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments))
+        results = run_elements(
+            method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments), some=present is not None
+        )
     return unfolded(results, batch)
 
 
@@ -53,14 +54,21 @@ def unfolded(results: Any, batch: Batch) -> Any:
 
 
 def run_elements(
-    method: Method, leaves: Sequence[Any], mapped: tuple[bool, ...], treedef: Any, *, devices_known: bool = True
+    method: Method,
+    leaves: Sequence[Any],
+    mapped: tuple[bool, ...],
+    treedef: Any,
+    *,
+    some: bool = False,
+    devices_known: bool = True,
 ) -> Any:
     """Run `method` over the leading axis of those leaves of its arguments that have one.
 
     Args:
+      some: whether one more leaf, the last one, says which elements are worked on.
       devices_known: see `on_shards`.
     """
-    folding = _folding(method, mapped, treedef, devices_known)
+    folding = _folding(method, mapped, treedef, some, devices_known)
     count = next((x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m), 1)
     cores = cores_for(count) if any(mapped) else 1
     # Values that are known run at once, which may take long.
@@ -74,21 +82,24 @@ def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], co
     share = -(-count // cores)
 
     leaves = [filled(x, share * cores) if m else x for x, m in zip(given, mapped, strict=True)]
-    mesh = Mesh(jax.devices("cpu")[:cores], ("cores",), axis_types=(AxisType.Auto,))
     specs = tuple(PartitionSpec("cores") if m else PartitionSpec() for m in mapped)
-    run = jax.shard_map(folding, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("cores"), check_vma=False)
+    run = jax.shard_map(folding, mesh=mesh_of(cores), in_specs=specs, out_specs=PartitionSpec("cores"), check_vma=False)
     return jax.tree.map(lambda x: x[:count], run(*leaves))
 
 
-def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, devices_known: bool) -> Any:
+def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, some: bool, devices_known: bool) -> Any:
     """The method over leaves of which the mapped ones have one leading axis; under `vmap`, over a longer one."""
+    arguments = treedef.num_leaves
+
+    def work_through(*leaves: Any) -> Any:
+        present = leaves[arguments] if some else None
+        return stream(method, list(leaves[:arguments]), mapped[:arguments], treedef, present)
 
     @custom_vmap
     def run(*leaves: Any) -> Any:
         if any(mapped):
-            run_stream = lambda *own: stream(method, list(own), mapped, treedef)  # noqa: E731
             with alone(False):
-                return on_shards(run_stream, leaves, mapped, devices_known)
+                return on_shards(work_through, leaves, mapped, devices_known)
         with alone():
             return with_sums(lambda *own: iterate(method, *jax.tree.unflatten(treedef, own)))(*leaves)
 
@@ -100,10 +111,10 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, devices_kno
         size = next((x.shape[b] for x, m, b in zip(leaves, mapped, in_batched, strict=True) if m), None)
         now_mapped = tuple(m or b for m, b in zip(mapped, in_batched, strict=True))
         if size is None:
-            results = _folding(method, now_mapped, treedef, devices_known)(*leaves)
+            results = _folding(method, now_mapped, treedef, some, devices_known)(*leaves)
             return results, jax.tree.map(lambda _: True, results)
         folded = lengthened(leaves, mapped, in_batched, axis_size, size)
-        results = _folding(method, now_mapped, treedef, devices_known)(*folded)
+        results = _folding(method, now_mapped, treedef, some, devices_known)(*folded)
         results = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), results)
         return results, jax.tree.map(lambda _: True, results)
 

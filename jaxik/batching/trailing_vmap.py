@@ -40,6 +40,12 @@ class PerElement:
             self._traces[key] = closed, jax.tree.structure(shape)
         return self._traces[key]
 
+    def shapes(self, *arguments: Any) -> Any:
+        """The shapes of what it returns for arguments of such shapes."""
+        leaves, treedef = jax.tree.flatten(arguments)
+        closed, structure = self.trace(treedef, leaves)
+        return jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in closed.out_avals])
+
 
 def vmap_last(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> Callable[..., Any]:
     """Map `function` over the last axis of its arguments.

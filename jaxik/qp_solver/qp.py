@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import Jvp, Sensitivity, run_differentiable
 from jaxik.batching.method import Method, lanes_that_fit, single_pass
@@ -79,15 +80,18 @@ def qp(
         arguments,
         {"program": _ranks(program)._asdict(), "warm_start": _start_ranks(warm_start), "options": core_ranks(options)},
     )
-    return _qp(program, warm_start, options)
+    ranks = _ranks(program), _start_ranks(warm_start), core_ranks(options)
+    return at_any_size(_qp, (program, warm_start, options), ranks)
 
 
 @jax.jit
-def _qp(program: Program, warm_start: ActiveSet | None, options: QPOptions) -> QPSolution:
+def _qp(
+    program: Program, warm_start: ActiveSet | None, options: QPOptions, present: jax.Array | None = None
+) -> QPSolution:
     arguments = (program, warm_start, options)
     constraints = sum(x.shape[-1] for x in (program.c, program.h, program.b) if x is not None)
     ranks = _ranks(program), _start_ranks(warm_start), core_ranks(options)
-    return run_differentiable(_method(lanes_that_fit(constraints**2)), arguments, ranks, MINIMUM)
+    return run_differentiable(_method(lanes_that_fit(constraints**2)), arguments, ranks, MINIMUM, present)
 
 
 @functools.cache

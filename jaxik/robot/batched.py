@@ -1,6 +1,5 @@
 """Functions of a robot and a configuration, compiled once and mapped over batch axes."""
 
-import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape, fold, over_batch
 from jaxik.batching.linear_map import of_each
 from jaxik.batching.method import lanes_that_fit
@@ -42,7 +42,7 @@ def one(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Kinematics:
 def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: RobotModel, q: jax.Array) -> Any:
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
-    return _compiled(function, evaluation, robot, q)
+    return at_any_size(partial(_compiled, function, evaluation), (robot, q), (core_ranks(robot), 1), skips=False)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -53,23 +53,24 @@ def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robo
     )
 
 
-@partial(jax.jit, static_argnums=3)
 def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    robot = robot.astype(robot.q_home.dtype)
-    batch = fold(robot, core_ranks(robot))
-    if not shape:
-        return sampling.sample(robot, key, unlimited_range)
-    keys = jax.random.split(key, math.prod(shape))
-    leaves = [
-        jnp.broadcast_to(x.reshape(*batch.shape, *x.shape[1:]), (*shape, *x.shape[1:])).reshape(-1, *x.shape[1:])
-        if mapped
-        else x
-        for x, mapped in zip(batch.leaves, batch.mapped, strict=True)
-    ]
-    robots = jax.tree.unflatten(jax.tree.structure(robot), leaves)
-    axes = jax.tree.unflatten(jax.tree.structure(robot), [0 if mapped else None for mapped in batch.mapped])
-    draw = jax.vmap(sampling.sample, in_axes=(axes, 0, None))
-    return draw(robots, keys, unlimited_range).reshape(*shape, robot.nq)
+    keys = jax.random.split(key, shape) if shape else key
+    # A key of the old kind has an axis of its own.
+    rank = keys.ndim - len(shape)
+    ranks = core_ranks(robot), rank, 0
+    return at_any_size(partial(_compiled_sample, rank), (robot, keys, unlimited_range), ranks, skips=False)
+
+
+@partial(jax.jit, static_argnums=0)
+def _compiled_sample(rank: int, robot: RobotModel, keys: jax.Array, unlimited_range: jax.Array) -> jax.Array:
+    given = robot.astype(robot.q_home.dtype), keys, unlimited_range
+    batch = fold(given, (core_ranks(robot), rank, 0))
+    if not batch.shape:
+        return sampling.sample(*given)
+    structure = jax.tree.structure(given)
+    axes = jax.tree.unflatten(structure, [0 if mapped else None for mapped in batch.mapped])
+    q = jax.vmap(sampling.sample, in_axes=axes)(*jax.tree.unflatten(structure, batch.leaves))
+    return q.reshape(*batch.shape, robot.nq)
 
 
 @jax.jit
@@ -111,19 +112,27 @@ def of_pairs(
     """A function of the pairs of a table, such as `jaxik.collision.distances.distances`."""
     given = {"robot": robot, "world": world, "q": q}
     batch_shape(given, {"robot": core_ranks(robot), "world": core_ranks(world), "q": 1})
-    return _compiled_of_pairs(function, table, evaluation, robot, world, q)
+    program = partial(_compiled_of_pairs, function, table, evaluation)
+    return at_any_size(program, (robot, world, q), (core_ranks(robot), core_ranks(world), 1))
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _compiled_of_pairs(
-    function: PairFunction, table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, q: jax.Array
+    function: PairFunction,
+    table: PairTable,
+    evaluation: Plan,
+    robot: RobotModel,
+    world: World | None,
+    q: jax.Array,
+    present: jax.Array | None = None,
 ) -> Any:
     def of_one(robot: RobotModel, world: World | None, q: jax.Array) -> Any:
         assert robot.geometry is not None
         return function(robot.geometry, world, table, _evaluate(robot, evaluation, q))
 
     given = robot.astype(q.dtype), world, q
-    return of_each(of_one, given, (core_ranks(robot), core_ranks(world), 1), lanes_that_fit(NUMBERS * len(table.names)))
+    ranks, width = (core_ranks(robot), core_ranks(world), 1), lanes_that_fit(NUMBERS * len(table.names))
+    return of_each(of_one, given, ranks, width, present)
 
 
 def way_is_free(
@@ -136,12 +145,18 @@ def way_is_free(
     """
     given, ranks = {"robot": robot, "world": world, **ends}, {"q": 1, "to": 1, "margin": 0}
     batch_shape(given, {"robot": core_ranks(robot), "world": core_ranks(world), **ranks})
-    return _compiled_way_is_free(table, evaluation, robot, world, ends)
+    program = partial(_compiled_way_is_free, table, evaluation)
+    return at_any_size(program, (robot, world, ends), (core_ranks(robot), core_ranks(world), ranks))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _compiled_way_is_free(
-    table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, ends: dict[str, jax.Array]
+    table: PairTable,
+    evaluation: Plan,
+    robot: RobotModel,
+    world: World | None,
+    ends: dict[str, jax.Array],
+    present: jax.Array | None = None,
 ) -> jax.Array:
     dtype = ends["q"].dtype
 
@@ -163,7 +178,7 @@ def _compiled_way_is_free(
 
     given = robot.astype(dtype), world, ends["q"], ends["to"].astype(dtype), ends["margin"].astype(dtype)
     ranks = core_ranks(robot), core_ranks(world), 1, 1, 0
-    return of_each(of_one, given, ranks, lanes_that_fit(NUMBERS * len(table.names)))
+    return of_each(of_one, given, ranks, lanes_that_fit(NUMBERS * len(table.names)), present)
 
 
 def poses(robot: RobotModel, evaluation: Plan, q: jax.Array) -> jax.Array:
@@ -183,7 +198,9 @@ def on_any_frame(
 ) -> Any:
     """A function of one frame, of which one program serves all frames of a robot; `evaluation` has all bodies."""
     batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
-    return _compiled_for_any_frame(function, evaluation, robot, q, frame)
+    program = partial(_compiled_for_any_frame, function, evaluation)
+    ranks = core_ranks(robot), 1, FrameData(0, 0)  # type: ignore[arg-type]
+    return at_any_size(program, (robot, q, frame), ranks, skips=False)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 
+from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
 from jaxik.batching.linear_map import of_each
@@ -74,7 +75,8 @@ def step(
     batch_shape(_named(given), _named(_ranks(given)))
     if not isinstance(continuous, bool):
         raise JaxikError(f"continuous is True or False, known before jit, not {continuous!r}")
-    return stepped(lanes_that_fit(problem.robot.nv**2), continuous, *given)
+    program = functools.partial(stepped, lanes_that_fit(problem.robot.nv**2), continuous)
+    return at_any_size(program, given, _ranks(given))
 
 
 def linearize(
@@ -93,7 +95,7 @@ def linearize(
     problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity, previous_acceleration)
     given = (problem, q, motion, damping, None, None)
     batch_shape(_named(given), _named(_ranks(given)))
-    return _linearized(*given)
+    return at_any_size(_linearized, given, _ranks(given))
 
 
 def _checked(
@@ -123,16 +125,16 @@ def _named(given: tuple[Any, ...]) -> dict[str, Any]:
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def stepped(width: int, continuous: bool, *given: Any) -> StepResult:
+def stepped(width: int, continuous: bool, *given: Any, present: jax.Array | None = None) -> StepResult:
     given = _cast(*given)
-    return run_differentiable(_step_method(width, continuous), given, _ranks(given), STEP).result
+    return run_differentiable(_step_method(width, continuous), given, _ranks(given), STEP, present).result
 
 
 @jax.jit
-def _linearized(*given: Any) -> Linearization:
+def _linearized(*given: Any, present: jax.Array | None = None) -> Linearization:
     problem, q, motion, damping, *_ = _cast(*given)
     given = problem, q, motion, damping
-    return of_each(linearized, given, _ranks((*given, None, None))[:4])
+    return of_each(linearized, given, _ranks((*given, None, None))[:4], present=present)
 
 
 def _cast(problem: Problem, q: jax.Array, *rest: Any) -> tuple[Any, ...]:

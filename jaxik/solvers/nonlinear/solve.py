@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
 from jaxik.batching.method import Method, lanes_that_fit
@@ -72,33 +73,31 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     q0 = configuration("q0", problem.robot.q_home if q0 is None else q0, problem.robot)
     options = with_rule_defaults(SolveOptions() if options is None else options)
     check_rule(options.step_rule, problem)
-    arguments = {"problem": problem, "q0": q0, "options": options}
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
-    batch_shape(arguments, {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)})
-    return _solve(problem, q0, options)
+    arguments = {"problem": problem, "q0": q0, "options": options}
+    ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
+    batch_shape(arguments, ranks)
+    return at_any_size(_solve, tuple(arguments.values()), tuple(ranks.values()))
 
 
 @jax.jit
-def _solve(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
-    ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
-    # Raises an error that names the leaves.
-    shape = batch_shape({"problem": problem, "q0": q0, "options": options}, ranks)
+def _solve(problem: Problem, q0: jax.Array, options: SolveOptions, present: jax.Array | None = None) -> Solution:
+    shape = batch_shape((problem, q0, options), (core_ranks(problem), 1, core_ranks(options)))
     problem, options = cast_problem(problem, q0.dtype), cast(options, q0.dtype)
     exact = options.step_rule == "lm"
     tolerance = FEASIBLE[q0.dtype == jnp.float64] if exact else CLOSED
     problem = with_hard_constraints(with_clearance(problem), jnp.asarray(tolerance, q0.dtype))
 
-    def solved(problem: Problem, q0: jax.Array, options: SolveOptions) -> Solution:
-        arguments = problem, q0, options
-        ranks = tuple(core_ranks(x) for x in (problem, options))
-        return run_differentiable(_method(problem, options), arguments, (ranks[0], 1, ranks[1]), SOLUTION).solution
+    def solved(problem: Problem, q0: jax.Array, options: SolveOptions, present: jax.Array | None) -> Solution:
+        method, ranks = _method(problem, options), (core_ranks(problem), 1, core_ranks(options))
+        return run_differentiable(method, (problem, q0, options), ranks, SOLUTION, present).solution
 
     def of_piece(piece: Piece) -> Solution:
-        return solved(piece.problem, piece.of(start, 1), piece.beside(options))
+        return solved(piece.problem, piece.of(start, 1), piece.beside(options), piece.beside(present))
 
     start = jnp.broadcast_to(q0, (*shape, q0.shape[-1]))
     apart = None if options.record_trace else solved_apart(problem, start, of_piece)
-    return solved(problem, q0, options) if apart is None else apart
+    return solved(problem, q0, options, present) if apart is None else apart
 
 
 def _method(problem: Problem, options: SolveOptions) -> Method:

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
 from jaxik.batching.method import lanes_that_fit
@@ -72,7 +73,8 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     reference = configuration("reference", reference, problem.robot)
     key, options = _typed(key), dataclasses.replace(options, reference=reference)
     batch_shape(*_named(problem, key, starts, options))  # out here: `jit` adds lines of its own to errors
-    return _search(problem, key, base, starts, options)
+    ranks = core_ranks(problem), 0, 1, 2, core_ranks(options)
+    return at_any_size(_search, (problem, key, base, starts, options), ranks)
 
 
 def _starts(robot: Robot, given: Any) -> tuple[jax.Array, jax.Array]:
@@ -103,7 +105,14 @@ def _typed(key: Any) -> jax.Array:
 
 
 @jax.jit
-def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
+def _search(
+    problem: Problem,
+    key: jax.Array,
+    base: jax.Array,
+    starts: jax.Array,
+    options: SearchOptions,
+    present: jax.Array | None = None,
+) -> Solution:
     shape = batch_shape(*_named(problem, key, starts, options))
     problem, options = cast_problem(problem, starts.dtype), cast(options, starts.dtype)
     problem = with_hard_constraints(
@@ -116,15 +125,23 @@ def _search(problem: Problem, key: jax.Array, base: jax.Array, starts: jax.Array
     def of_piece(piece: Piece) -> Solution:
         own = piece.beside(dataclasses.replace(options, reference=None))
         own = dataclasses.replace(own, reference=piece.of(options.reference, 1))
-        return _best(piece.problem, piece.beside(keys), piece.of(wide, 1), piece.of(starts, 2), own)
+        here = piece.beside(present)
+        return _best(piece.problem, piece.beside(keys), piece.of(wide, 1), piece.of(starts, 2), own, here)
 
     apart = None
     if options.solutions == 1:
         apart = solved_apart(problem, wide, of_piece)
-    return _best(problem, keys, base, starts, options) if apart is None else apart
+    return _best(problem, keys, base, starts, options, present) if apart is None else apart
 
 
-def _best(problem: Problem, keys: jax.Array, base: jax.Array, starts: jax.Array, options: SearchOptions) -> Solution:
+def _best(
+    problem: Problem,
+    keys: jax.Array,
+    base: jax.Array,
+    starts: jax.Array,
+    options: SearchOptions,
+    present: jax.Array | None,
+) -> Solution:
     """The search of a problem with its constraints as tasks, each element by its key (*batch,)."""
     topology, num_candidates = problem.robot.topology, _candidates(problem, options)
     place = jnp.arange(num_candidates, dtype=jnp.int32)
@@ -144,11 +161,12 @@ def _best(problem: Problem, keys: jax.Array, base: jax.Array, starts: jax.Array,
     held, yields, width = bool(hard_constraints(problem)), bool(yielding(problem)), lanes_that_fit(problem.robot.nv**2)
     method = search_method(len(levels(problem)), width, held, apart, options.rank_by, yields)
     if num_candidates == 1:
-        return run_differentiable(method, arguments, ranks, SOLUTION).solution
+        return run_differentiable(method, arguments, ranks, SOLUTION, present).solution
     *rest, spread = with_axis(arguments, ranks)
+    present = with_axis(present, core_ranks(present))
     shared = jnp.maximum(-(-(spread.count - place) // num_candidates), 1)
     spread = dataclasses.replace(spread, first=place, count=shared)
-    return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION), options)
+    return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION, present), options)
 
 
 def _keys(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

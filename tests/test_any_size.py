@@ -1,0 +1,81 @@
+"""Outside of transformations batches of any size share programs, and their elements' results do not know of it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from searches import PLANE, planar
+from tables import exhaustive
+
+import jaxik
+from jaxik.batching.any_size import padded_size
+
+BAR = '<geom type="capsule" size="0.05" fromto="0 0 0 {} 0 0"/>'
+SHAPED = jaxik.load_robot(
+    f"""<mujoco model="shaped"><worldbody>
+      <body><joint axis="0 0 1"/>{BAR.format(1)}
+        <body pos="1 0 0"><joint axis="0 0 1"/>{BAR.format(1)}
+          <body pos="1 0 0"><joint axis="0 0 1"/>{BAR.format(0.5)}</body></body></body>
+    </worldbody></mujoco>""",
+    geometry="model",
+)
+Q = PLANE.sample(jax.random.key(0), (12,))
+GOALS = PLANE.frame_pose(Q, "tip").translation()
+KEY = jax.random.key(1)
+TWICE = jaxik.SearchOptions(solutions=2)
+
+# What each does with targets (*batch, 3) and configurations (*batch, 2).
+CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "solve": lambda goal, q: jaxik.solve(planar(goal), q),
+    "solve from one start": lambda goal, q: jaxik.solve(planar(goal)),
+    "search": lambda goal, q: jaxik.search(planar(goal), KEY),
+    "search of several": lambda goal, q: jaxik.search(planar(goal), KEY, options=TWICE),
+    "step": lambda goal, q: jaxik.step(planar(goal), q, 0.01),
+    "linearize": lambda goal, q: jaxik.linearize(planar(goal), q, 0.01),
+    "qp": lambda goal, q: jaxik.qp(jnp.eye(3), goal, lower=-0.5, upper=0.5),
+    "pose": lambda goal, q: PLANE.frame_pose(q, "tip"),
+    "clearance": lambda goal, q: SHAPED.clearance(jnp.concatenate([q, goal[..., :1]], axis=-1)),
+}
+SLOW = {"solve from one start", "search of several", "linearize", "qp"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[exhaustive] * (name in SLOW)) for name in CALLS])
+def test_a_batch_of_another_size_compiles_no_program_of_its_own(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    call = CALLS[name]
+    many = jax.device_get(call(GOALS, Q))
+    with caplog.at_level("WARNING"), jax.log_compiles():
+        jax.jit(lambda: jnp.zeros(()))()
+        few = call(GOALS[:5], Q[:5])
+        grid = call(GOALS.reshape(2, 6, 3), Q.reshape(2, 6, 2))
+    assert "Compiling jit(<lambda>)" in caplog.text  # so it would be seen
+    for program in ("_solve", "_search", "stepped", "_linearized", "_qp", "_compiled"):
+        assert f"Compiling jit({program}" not in caplog.text
+    for few_leaf, grid_leaf, leaf in zip(*map(jax.tree.leaves, (few, grid, many)), strict=True):
+        np.testing.assert_array_equal(few_leaf, leaf[:5])
+        np.testing.assert_array_equal(np.reshape(grid_leaf, leaf.shape), leaf)
+
+
+@pytest.mark.parametrize(
+    ("count", "by_halves", "size"),
+    [(1, True, 128), (129, True, 256), (256, True, 256), (5000, True, 8192), (5000, False, 5120), (129, False, 256)],
+)
+def test_sizes_are_few_and_hold_the_batch(count: int, by_halves: bool, size: int) -> None:
+    assert padded_size(count, by_halves) == size
+
+
+def test_robots_of_a_batch_are_padded_with_it() -> None:
+    raised = jnp.arange(4.0)[:, None, None] * jnp.ones((4, *PLANE.body_position.shape))
+    robots = dataclasses.replace(PLANE, body_position=PLANE.body_position + raised)
+    together = robots.frame_pose(Q[:4], "tip").translation()
+    for i in range(4):
+        one = dataclasses.replace(PLANE, body_position=robots.body_position[i])
+        np.testing.assert_allclose(together[i], one.frame_pose(Q[i], "tip").translation(), atol=1e-12)
+
+
+def test_a_sample_is_the_start_of_a_larger_one() -> None:
+    np.testing.assert_array_equal(PLANE.sample(KEY, (7,)), PLANE.sample(KEY, (300,))[:7])
+    np.testing.assert_array_equal(PLANE.sample(KEY, (2, 3)).reshape(6, 2), PLANE.sample(KEY, 6))
