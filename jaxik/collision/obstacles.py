@@ -13,6 +13,7 @@ from jax.core import Tracer
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, set_fields
+from jaxik.numerics.constants import unit_matrix
 
 
 @pytree
@@ -211,7 +212,7 @@ def checked_poses(name: str, pose: Any) -> jax.Array:
         numbers = validation.as_array(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
     else:
         position = checked_points(f"{name}: pose", pose)
-        upright = jnp.broadcast_to(jnp.eye(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
+        upright = jnp.broadcast_to(unit_matrix(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
         numbers = jnp.concatenate([upright, position], axis=-1)
     if np.ndim(numbers) < 2:
         raise JaxikError(f"{name}: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one")

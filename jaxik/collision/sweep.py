@@ -29,6 +29,7 @@ from jaxik.collision.shapes import Core
 from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.geometry import Geometry
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import static_gather
 from jaxik.numerics.vectors import Vector, dot, from_array
 
@@ -91,7 +92,7 @@ def _axes(kin: Kinematics, bodies: list[int]) -> tuple[Vector, Vector, Vector]:
     frames = [frame for frame in kin.plan.frames if frame.kind == "body"]
     known = {frame.index: 1 + i for i, frame in enumerate(frames)}
     rotations = static_gather(kin.frame_rotations, [kin.plan.frames.index(frame) for frame in frames])
-    rotations = jnp.concatenate([jnp.eye(3, dtype=rotations.dtype)[None], rotations])
+    rotations = jnp.concatenate([unit_matrix(3, dtype=rotations.dtype)[None], rotations])
     rotations = static_gather(rotations, [known[body] if body else 0 for body in bodies])
     x, y, z = (from_array(rotations[:, :, i]) for i in range(3))
     return x, y, z

@@ -10,6 +10,7 @@ from jaxik.kinematics.link_constants import on_segments
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import WORLD
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import static_gather
 
 
@@ -40,7 +41,7 @@ def mass_matrix(robot: RobotModel, kin: Kinematics) -> jax.Array:
     offset = static_gather(kin.positions, carriers) - origin + jnp.einsum("bij,bj->bi", turn, place.position)
     center = offset + jnp.einsum("bij,bj->bi", rotation, static_gather(robot.body_center, moving))
     mass = static_gather(robot.body_mass, moving)
-    steiner = jnp.sum(center * center, 1)[:, None, None] * jnp.eye(3, dtype=center.dtype)
+    steiner = jnp.sum(center * center, 1)[:, None, None] * unit_matrix(3, dtype=center.dtype)
     steiner = steiner - center[:, :, None] * center[:, None, :]
     own = jnp.einsum("bij,bjk,blk->bil", rotation, static_gather(robot.body_inertia, moving), rotation)
     inertia = own + mass[:, None, None] * steiner

@@ -18,6 +18,7 @@ from jaxik.kinematics.link_constants import Rows, Segments, rows_of
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import WORLD, JointType
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.lie import Transform
 from jaxik.numerics.linalg import PAD, set_rows, static_gather
@@ -224,7 +225,7 @@ def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> 
     carriers = constants.plan.frame_segments
     if WORLD in carriers:
         carriers = [len(constants.plan.joints) if s == WORLD else s for s in carriers]
-        rotations = jnp.concatenate([rotations, jnp.eye(3, dtype=positions.dtype)[None]])
+        rotations = jnp.concatenate([rotations, unit_matrix(3, dtype=positions.dtype)[None]])
         positions = jnp.concatenate([positions, jnp.zeros((1, 3), positions.dtype)])
     # One product of four terms is a loop for `lanes`: it goes to memory, and no consumer computes it again.
     dtype = positions.dtype
@@ -304,7 +305,7 @@ def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
 
         # A group hangs either on the world or on earlier chains, never on both: chains of one round do.
         if group.parents[0] == WORLD:
-            base = jnp.broadcast_to(jnp.eye(3, 4, dtype=dtype), (count, 3, 4))
+            base = jnp.broadcast_to(unit_matrix(3, 4, dtype=dtype), (count, 3, 4))
         else:
             base = static_gather(poses, group.parents)
         _, chain = lax.scan(step, base, jax.tree.map(of_group, ((local.cosines, local.sines), rows)))
@@ -329,7 +330,7 @@ def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) ->
             dofs += [topology.joints[plan.joints[s]].v_index for s in members]
     for s in plan.of_type(JointType.BALL, JointType.FREE):
         joint = topology.joints[plan.joints[s]]
-        zero, eye = jnp.zeros((3, 3), dtype), jnp.eye(3, dtype=dtype)
+        zero, eye = jnp.zeros((3, 3), dtype), unit_matrix(3, dtype=dtype)
         free = joint.type is JointType.FREE
         # A free joint's linear rates are in world axes, its angular ones, like a ball's, in body axes.
         angular += [zero, rotations[s]] if free else [rotations[s]]

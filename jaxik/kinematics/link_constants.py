@@ -12,6 +12,7 @@ from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import WORLD, JointType, subtree
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 
 Rows = tuple[jax.Array, jax.Array, jax.Array]
@@ -65,7 +66,7 @@ def segments(robot: RobotModel, plan: Plan) -> Segments:
     def of_type(kind: JointType) -> jax.Array:
         return jnp.asarray([[[joint.type is kind]] for joint in joints], dtype).reshape(-1, 1, 1)
 
-    hinge, slide, eye = of_type(JointType.HINGE), of_type(JointType.SLIDE), jnp.eye(3, dtype=dtype)
+    hinge, slide, eye = of_type(JointType.HINGE), of_type(JointType.SLIDE), unit_matrix(3, dtype=dtype)
     parallel = axis[:, :, None] * axis[:, None, :]
     turn = jax.vmap(lie.skew)(axis) if joints else jnp.zeros((0, 3, 3), dtype)
 
@@ -114,7 +115,7 @@ def _fixed_transforms(robot: RobotModel, paths: list[list[int]], bases: list[int
         return Transform(jnp.zeros((0, 3, 3), dtype), jnp.zeros((0, 3), dtype))
     # The identity fills the shorter paths. It stands where the world's own row is, which says nothing: what is learned
     # about a robot must not move it.
-    eye, zero = jnp.eye(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
+    eye, zero = unit_matrix(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
     rotations = jnp.concatenate([eye, jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion[1:])])
     positions = jnp.concatenate([zero, robot.body_position[1:]])
     anchors = jnp.concatenate([robot.joint_anchor, zero])
@@ -138,7 +139,7 @@ def _frame_offsets(robot: RobotModel, frames: tuple[Frame, ...]) -> tuple[jax.Ar
     start = {"site": 0, "geom": sites}
     rows = np.array([start[f.kind] + f.index if f.kind in start else own for f in frames], int)
     dtype = robot.body_position.dtype
-    identity = jnp.eye(1, 4, dtype=dtype)
+    identity = unit_matrix(1, 4, dtype=dtype)
     quaternions = jnp.concatenate([robot.site_quaternion, robot.geom_quaternion, identity])[rows]
     positions = jnp.concatenate([robot.site_position, robot.geom_position, jnp.zeros((1, 3), dtype)])[rows]
     return jax.vmap(lie.quaternion_to_matrix)(quaternions), positions

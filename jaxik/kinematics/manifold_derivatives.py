@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxik.kinematics.manifold import quaternion_places
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import static_gather
 
 
@@ -45,7 +46,7 @@ def turns(topology: Topology, q_from: jax.Array, q_to: jax.Array, *, free_joints
         between = jnp.where(between[0] < 0, -between, between)
         w, k, k1, _ = lie.quaternion_log_with_coefficients(between)
         s = lie.skew(w)
-        return w, k, k1, jnp.eye(3, dtype=w.dtype) + s / 2 + k * (s @ s)
+        return w, k, k1, unit_matrix(3, dtype=w.dtype) + s / 2 + k * (s @ s)
 
     entries = [at + i for at, _ in chosen for i in range(4)]
     starts, ends = (static_gather(q, entries).reshape(-1, 4) for q in (q_from, q_to))

@@ -15,6 +15,7 @@ from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Limit, Rows, without_noise
 from jaxik.limits.combine import context_of
 from jaxik.limits.jerk import JerkLimit
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import TargetPart, Task
 
@@ -135,7 +136,7 @@ def rows_of_limit(
     robot, motion, limit = robot.astype(dtype), cast(motion, dtype), cast(limit, dtype)
     own, *more = context_of(limit, [cast(other, dtype) for other in others], robot)
     box, rows = limit.bounds(own, kin, motion, *more), limit.inequalities(own, kin, motion, *more)
-    eye = jnp.eye(robot.nv, dtype=dtype)
+    eye = unit_matrix(robot.nv, dtype=dtype)
     matrices, rights = [jnp.zeros((0, robot.nv), dtype)], [jnp.zeros(0, dtype)]
     if box is not None:
         matrices, rights = [eye, -eye], [box[1], -box[0]]

@@ -13,6 +13,7 @@ import jaxlie
 import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.custom_rules import pure_rule
 from jaxik.numerics.fusion import divide_by_one, materialize
 from jaxik.numerics.trigonometry import first_quadrant, sine_cosine
@@ -117,7 +118,7 @@ def normalized(q: jax.Array) -> jax.Array:
     """Unit vector along `q` (n,); a quaternion shorter than 1e-15 becomes the identity, as MuJoCo has it."""
     square = jnp.sum(q * q)
     tiny = square < MINIMUM_NORM * MINIMUM_NORM
-    identity = jnp.eye(1, q.shape[0], dtype=q.dtype)[0]
+    identity = unit_matrix(1, q.shape[0], dtype=q.dtype)[0]
     return jnp.where(tiny, identity, q / jnp.sqrt(jnp.where(tiny, 1.0, square)))
 
 
@@ -126,7 +127,7 @@ def quaternion_to_matrix(q: jax.Array) -> jax.Array:
     """Rotation matrix (3, 3) of a quaternion (4,) wxyz, normalised first."""
     unit = normalized(q)
     w, v = unit[0], unit[1:]
-    eye = jnp.eye(3, dtype=q.dtype)
+    eye = unit_matrix(3, dtype=q.dtype)
     return (w * w - jnp.sum(v * v)) * eye + 2 * (v[:, None] * v + w * skew(v))
 
 
@@ -137,7 +138,7 @@ def _turned_matrix(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tup
     (q,), (change,) = primals, tangents
     matrix, square = quaternion_to_matrix(q), jnp.sum(q * q)
     tiny = square < MINIMUM_NORM * MINIMUM_NORM
-    eye = jnp.eye(3, dtype=q.dtype)
+    eye = unit_matrix(3, dtype=q.dtype)
     with exactly():
         turning = jnp.concatenate([-q[1:, None], q[0] * eye + skew(q[1:])], axis=1)
         turn = turning @ change * jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
@@ -181,7 +182,7 @@ def matrix_to_quaternion(r: jax.Array) -> jax.Array:
 def _turned_quaternion(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """Among rotations: the matrix changes by an angular velocity."""
     (r,), (change,) = primals, tangents
-    q, eye = matrix_to_quaternion(r), jnp.eye(3, dtype=r.dtype)
+    q, eye = matrix_to_quaternion(r), unit_matrix(3, dtype=r.dtype)
     with exactly():
         turning = jnp.concatenate([-q[None, 1:], q[0] * eye - skew(q[1:])])
         return q, turning @ (angular_velocity(r, change) / 2)
@@ -286,7 +287,7 @@ def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, 
     along, square = jnp.sum(w * x), jnp.sum(w * w)
     # The factors of w' summed up as a vector first: as matrices each would be nine products.
     by_w = 2 * k1 * (along * w - square * x) - 2 * k * x
-    return skew(sign / 2 * x) + k * along * jnp.eye(3, dtype=w.dtype) + w[:, None] * (k * x) + by_w[:, None] * w
+    return skew(sign / 2 * x) + k * along * unit_matrix(3, dtype=w.dtype) + w[:, None] * (k * x) + by_w[:, None] * w
 
 
 def log_pose(error: Transform) -> jax.Array:
@@ -308,7 +309,7 @@ def log_rotation_derivative(r: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 def _left_jacobian(w: jax.Array, k: jax.Array) -> jax.Array:
     """I - [w]/2 + k [w]^2, in which [w]^2 = w w' - w'w I."""
-    eye = jnp.eye(3, dtype=w.dtype)
+    eye = unit_matrix(3, dtype=w.dtype)
     return (1 - k * jnp.sum(w * w)) * eye - skew(w) / 2 + k * (w[:, None] * w)
 
 
@@ -323,7 +324,7 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     """
     w, k, slope, _ = log_with_coefficients(error.rotation)
     d = materialize(error.position)
-    eye = jnp.eye(3, dtype=w.dtype)
+    eye = unit_matrix(3, dtype=w.dtype)
     a = materialize(_left_jacobian(w, k))
     wd = cross(w, d)
     wwd = jnp.sum(w * d) * w - jnp.sum(w * w) * d

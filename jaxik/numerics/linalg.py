@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.numerics.alone import is_alone
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import divide_once, materialize
 
 PAD = -1
@@ -217,7 +218,7 @@ def pinv_psd(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.
       relative to `unit`: above the threshold exactly if the matrix is not semidefinite.
     """
     size = matrix.shape[0]
-    places, eye = jnp.arange(size), jnp.eye(size, dtype=matrix.dtype)
+    places, eye = jnp.arange(size), unit_matrix(size, dtype=matrix.dtype)
 
     def sweep(_: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """A diagonal entry p becomes 2 - 1 / p, which takes one product where -1 / p would take two."""
@@ -257,7 +258,7 @@ def pinv_psd(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.
 def _(threshold: float, primals: Any, tangents: Any) -> Any:
     inverse, space, unswept = pinv_psd(*primals, threshold)
     change = (tangents[0] + tangents[0].T) / 2
-    turned = inverse @ change @ (jnp.eye(space.shape[0], dtype=space.dtype) - space)
+    turned = inverse @ change @ (unit_matrix(space.shape[0], dtype=space.dtype) - space)
     bent = inverse @ turned
     moved = -inverse @ change @ inverse + bent + bent.T
     return (inverse, space, unswept), (moved, turned + turned.T, jnp.zeros_like(unswept))
@@ -275,7 +276,7 @@ def weak_directions(square: jax.Array, least: jax.Array, sweeps: int = 6) -> tup
       eigenvalues (k,) and eigenvectors (n, k), of which one is zero where n is odd and k = n + 1; else zeros.
     """
     size, odd = square.shape[0], square.shape[0] % 2
-    eye, zero = jnp.eye(size, dtype=square.dtype), jnp.zeros_like(square)
+    eye, zero = unit_matrix(size, dtype=square.dtype), jnp.zeros_like(square)
 
     def found() -> tuple[jax.Array, ...]:
         turned, vectors = _rotated(jnp.pad(square, (0, odd)), jnp.pad(eye, ((0, 0), (0, odd))), least, sweeps)
@@ -331,7 +332,7 @@ def _rotated(matrix: jax.Array, vectors: jax.Array, unit: jax.Array, sweeps: int
     def sweep(carry: tuple[Any, jax.Array]) -> tuple[Any, jax.Array]:
         (matrix, vectors), left = carry
         matrix, vectors = lax.fori_loop(0, size - 1, rotate, (matrix, vectors))
-        sizes, diagonal = jnp.abs(matrix), jnp.eye(size, dtype=bool)
+        sizes, diagonal = jnp.abs(matrix), unit_matrix(size, dtype=bool)
         rest, noise = jnp.max(jnp.where(diagonal, 0, sizes)), eps * jnp.maximum(jnp.max(sizes), unit)
         return (matrix, vectors), jnp.where(rest > noise, left - 1, 0)
 

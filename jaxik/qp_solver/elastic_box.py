@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
+from jaxik.numerics.constants import unit_matrix
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import kkt_residual
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
@@ -155,7 +156,7 @@ def _solution(
     # Complementarity of rows holds exactly: what is left is stationarity.
     pushes = jnp.sum(rows.reshape(-1, 2, unit.shape[0]) * jnp.asarray([[1], [-1]], dtype), axis=(0, 1))
     # As rows of the identity, so that the size of the penalties counts where stationarity is relative to its terms.
-    plain = program._replace(G=None, h=None, A=jnp.eye(x.shape[0], dtype=dtype))
+    plain = program._replace(G=None, h=None, A=unit_matrix(x.shape[0], dtype=dtype))
     residual = kkt_residual(plain, x, bounds, nothing, pushes)
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
     status = jnp.where(all_finite(program), status, Status.NONFINITE)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import product, solve_positive
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import kkt_residual
@@ -98,7 +99,7 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
       The state, and whether the step was clipped, not shortened.
     """
     x, free, lower, upper = state.x, ~state.fixed, program.lower, program.upper
-    eye = jnp.eye(x.shape[0], dtype=x.dtype)
+    eye = unit_matrix(x.shape[0], dtype=x.dtype)
     largest, eps = jnp.max(jnp.abs(program.H)), jnp.finfo(x.dtype).eps
     unit = jnp.where(largest > 0, largest, 1)
     # Fixed variables have a pivot, too, which must not look flat beside the others.

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import product
 from jaxik.qp_solver.scaling import ScaledQP
 
@@ -96,7 +97,7 @@ def initial_tableau(scaled: ScaledQP, added: jax.Array) -> Tableau:
     """
     is_bound, size = scaled.is_bound, scaled.vector.shape[0]
     entries = jnp.where(is_bound[:, None] == is_bound, scaled.matrix, -scaled.matrix)
-    return Tableau(entries + jnp.where(jnp.eye(size, dtype=bool), added, 0), is_bound, added, jnp.ones((), bool))
+    return Tableau(entries + jnp.where(unit_matrix(size, dtype=bool), added, 0), is_bound, added, jnp.ones((), bool))
 
 
 def pivot_many(scaled: ScaledQP, table: Tableau, changing: jax.Array) -> Tableau:

@@ -24,6 +24,7 @@ from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import Topology
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 
 PairFunction = Callable[[Geometry, World | None, PairTable, Kinematics], Any]
@@ -219,7 +220,7 @@ def _compiled_for_any_frame(
 def _offset(robot: RobotModel, row: jax.Array) -> Transform:
     """Where a frame is on its body: sites, then geoms, then the identity, which is a body's own frame."""
     dtype = robot.body_position.dtype
-    quaternion = jnp.concatenate([robot.site_quaternion, robot.geom_quaternion, jnp.eye(1, 4, dtype=dtype)])[row]
+    quaternion = jnp.concatenate([robot.site_quaternion, robot.geom_quaternion, unit_matrix(1, 4, dtype=dtype)])[row]
     position = jnp.concatenate([robot.site_position, robot.geom_position, jnp.zeros((1, 3), dtype)])[row]
     return Transform(lie.quaternion_to_matrix(quaternion), position)
 

@@ -11,6 +11,7 @@ from jaxik.core.pytree import cast
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.manifold import integrate
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks.dependencies import PerturbedKinematics, dependencies
 from jaxik.tasks.objective import Objective
@@ -177,7 +178,7 @@ class Task:
             wanted = -task.gain * residual
             damping = task.lm_damping * (wanted @ wanted)
             return Objective(
-                jacobian.T @ jacobian + damping * jnp.eye(kin.nv, dtype=kin.q.dtype),
+                jacobian.T @ jacobian + damping * unit_matrix(kin.nv, dtype=kin.q.dtype),
                 -(jacobian.T @ wanted),
             )
 
@@ -295,5 +296,5 @@ def _motion(kin: Kinematics, key: Any) -> jax.Array:
     if isinstance(key, Frame):
         return jnp.concatenate(kin.jacobian_world_aligned(key))
     if key == "q":
-        return jnp.eye(kin.nv, dtype=kin.q.dtype)
+        return unit_matrix(kin.nv, dtype=kin.q.dtype)
     return kin.center_of_mass_jacobian(key)

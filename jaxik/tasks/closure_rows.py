@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 from jaxik.numerics.linalg import static_gather
 
@@ -53,7 +54,7 @@ def closure_slopes(directions: tuple[int, ...], data: jax.Array, first: Transfor
         turning = none[:0]
     columns = []
     for sign, arm in zip((1, -1), lever, strict=True):
-        moved = to_axes @ jnp.concatenate([sign * jnp.eye(3, dtype=arm.dtype), arm], axis=1)
+        moved = to_axes @ jnp.concatenate([sign * unit_matrix(3, dtype=arm.dtype), arm], axis=1)
         turned = jnp.concatenate([none[: len(rotation)], sign * turning @ to_axes], axis=1)
         columns.append(jnp.concatenate([static_gather(moved, shift), turned]))
     return jnp.concatenate(columns, axis=1)
@@ -83,7 +84,7 @@ def _tilts(turn: jax.Array, rotation: tuple[int, ...]) -> list[tuple[jax.Array, 
     """
     if len(rotation) == 2:
         (free,) = {0, 1, 2} - set(rotation)
-        axis = jnp.eye(3, dtype=turn.dtype)[free]
+        axis = unit_matrix(3, dtype=turn.dtype)[free]
         tilt = lie.skew(axis) @ turn[:, free]
         slope = -lie.skew(axis) @ lie.skew(turn[:, free])
         return [(tilt[i], slope[i]) for i in rotation]

@@ -10,6 +10,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
@@ -79,7 +80,7 @@ class ComTask(Task):
         return kin.center_of_mass_jacobian(self._root(robot))
 
     def partials(self, robot: Robot, kin: Kinematics) -> dict[int, jax.Array]:
-        return {self._root(robot): jnp.eye(3, dtype=kin.q.dtype)}
+        return {self._root(robot): unit_matrix(3, dtype=kin.q.dtype)}
 
     def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: jax.Array

@@ -11,6 +11,7 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import TargetPart, Task
@@ -135,7 +136,7 @@ class FrameTask(Task):
                 out["position"] = (-back, lie.skew(seen.position) @ back)
             else:
                 goal_back = seen.rotation.T @ back
-                out["position"] = (-goal_back if self.axes == "target" else -jnp.eye(3, dtype=back.dtype), 0 * back)
+                out["position"] = (-goal_back if self.axes == "target" else -unit_matrix(3, dtype=back.dtype), 0 * back)
         if self.orientation_cost is not None:
             turn, a = lie.log_rotation_derivative(seen.rotation)
             if self.axes == "world":

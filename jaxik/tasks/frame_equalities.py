@@ -13,6 +13,7 @@ from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 from jaxik.numerics.linalg import static_gather
 from jaxik.robot.robot import Robot
@@ -117,7 +118,7 @@ def _slopes(equality: Equality, ends: _Ends) -> jax.Array:
     if equality.kind == "closure":
         return closure_slopes(equality.directions, *ends)
     one, other = _arms(equality, ends)
-    eye = jnp.eye(3, dtype=one.dtype)
+    eye = unit_matrix(3, dtype=one.dtype)
     slopes = jnp.concatenate([eye, -lie.skew(one), -eye, lie.skew(other)], axis=1)
     if equality.kind == "connect":
         return slopes

@@ -9,6 +9,7 @@ from jaxik.core.pytree import pytree, static
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
@@ -94,7 +95,7 @@ def _places(joints: tuple[int, ...], robot: Robot) -> list[int]:
 
 def _rate(robot: Robot, joint: int, kin: Kinematics) -> jax.Array:
     """The row (1, nv) of a hinge's or slide's own degree of freedom."""
-    return jnp.eye(1, kin.nv, robot.topology.joints[joint].v_index, dtype=kin.q.dtype)
+    return unit_matrix(1, kin.nv, robot.topology.joints[joint].v_index, dtype=kin.q.dtype)
 
 
 def _length(tendon: int, robot: Robot, kin: Kinematics) -> jax.Array:

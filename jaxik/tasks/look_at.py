@@ -10,6 +10,7 @@ from jaxik.core.pytree import leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
@@ -97,7 +98,7 @@ class LookAtTask(Task):
         far = square > MINIMUM_DISTANCE**2
         distance = jnp.sqrt(jnp.where(far, square, MINIMUM_DISTANCE**2))
         d = sight / distance
-        return d, (jnp.eye(3, dtype=d.dtype) - jnp.where(far, d[:, None] * d, 0)) / distance
+        return d, (unit_matrix(3, dtype=d.dtype) - jnp.where(far, d[:, None] * d, 0)) / distance
 
 
 def _unit(axis: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.schedule import plan
 from jaxik.kinematics.topology import WORLD
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
@@ -120,7 +121,7 @@ class ManipulabilityTask(Task):
         """
         by_entry = jax.grad(volume)(self._jacobian_of_frame(kin), self._rows())
         linear, angular = kin.jacobian_world_aligned(self.frame)
-        to_world = kin.transform(self.frame).rotation if self.axes == "frame" else jnp.eye(3, dtype=linear.dtype)
+        to_world = kin.transform(self.frame).rotation if self.axes == "frame" else unit_matrix(3, dtype=linear.dtype)
         multipliers, twist = to_world @ by_entry[:3], to_world @ by_entry[3:]
         # Entry (j, k): w_j . (v_k x pull_k + w_k x twist_k), and v_j . (pull_k x w_k).
         turning = angular.T @ (lie.cross(linear, multipliers) + lie.cross(angular, twist))

@@ -9,6 +9,7 @@ from jaxik.core.pytree import leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task, add_joint_rows
@@ -80,4 +81,4 @@ class OmniwheelTask(Task):
         if self.axle is None:
             return jnp.asarray([1, 0, 0], kin.q.dtype)
         axle = kin.transform(self.floor).rotation.T @ (kin.transform(self.hub).rotation @ lie.normalized(self.axle))
-        return lie.normalized(jnp.stack([axle[1], -axle[0]])) @ jnp.eye(2, 3, dtype=axle.dtype)
+        return lie.normalized(jnp.stack([axle[1], -axle[0]])) @ unit_matrix(2, 3, dtype=axle.dtype)

@@ -10,6 +10,7 @@ time.
 import jax
 import jax.numpy as jnp
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.lie import log_jacobian_slope, skew
 
@@ -35,7 +36,7 @@ def pose_curvature(
     """
     k, k1, k2 = coefficients
     h, by_w = multipliers
-    eye, turn, zero = jnp.eye(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
+    eye, turn, zero = unit_matrix(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
     left = materialize(eye - turn / 2 + k * (turn @ turn))
 
     def slope(x: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
@@ -114,7 +115,7 @@ class RelativeFrameTask(Task):
         blocks = self._blocks(kin)
         # A motion of the root is the opposite one of the frame, taken as fixed to the root.
         arm = kin.transform(self.frame).position - kin.transform(self.root).position
-        eye, zero = jnp.eye(3, dtype=arm.dtype), jnp.zeros((3, 3), arm.dtype)
+        eye, zero = unit_matrix(3, dtype=arm.dtype), jnp.zeros((3, 3), arm.dtype)
         carried = jnp.block([[-eye, lie.skew(arm)], [zero, -eye]])
         return {self.frame: blocks, self.root: {name: block @ carried for name, block in blocks.items()}}
 
@@ -143,7 +144,7 @@ class RelativeFrameTask(Task):
         against = -multipliers.get("position", none), -multipliers.get("orientation", none)
         force, stiffness = pose_curvature(goal.position, w, tuple(coefficients), against, twist=self._is_twist)
         c = pose.rotation.T @ (pose.position - root.position)
-        eye, zero = jnp.eye(3, dtype=c.dtype), jnp.zeros((3, 3), c.dtype)
+        eye, zero = unit_matrix(3, dtype=c.dtype), jnp.zeros((3, 3), c.dtype)
         # With the frame moved by (v, u) and the root by (V, U), in the frame's axes, the frame moves in the root by
         # (v - V - U x c, u - U), and to second order by (-U x (v - V) + U x (U x c)/2, -U x u/2) besides.
         motion = jnp.block([[eye, zero, -eye, lie.skew(c)], [zero, eye, zero, -eye]])
@@ -158,7 +159,7 @@ class RelativeFrameTask(Task):
                 [push, twist, -push, turned],
             ]
         )
-        turn = jnp.kron(jnp.eye(4, dtype=c.dtype), pose.rotation)
+        turn = jnp.kron(unit_matrix(4, dtype=c.dtype), pose.rotation)
         pulled = turn @ (motion.T @ force)
         whole = turn @ (motion.T @ stiffness @ motion + bent) @ turn.T
         return {self.frame: pulled[:6], self.root: pulled[6:]}, whole

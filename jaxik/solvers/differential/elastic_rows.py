@@ -12,6 +12,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Rows
 from jaxik.limits.elastic import Elastic, rows_of_limit
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import first_true, largest, product, solve_small_positive, weak_directions
 from jaxik.problem.problem import Problem, constraints_of, elastic_constraints_of, elastic_limits_of, limits_of
 from jaxik.tasks.base import Task
@@ -183,7 +184,7 @@ def _unmet(part: _Weak, objective: Objective, damping: jax.Array, fixed: jax.Arr
 
     Vanderbei, "Symmetric quasidefinite matrices" (SIAM J. Optim. 5, 1995).
     """
-    unmoved = jnp.eye(damping.shape[0], dtype=damping.dtype)
+    unmoved = unit_matrix(damping.shape[0], dtype=damping.dtype)
     curvature = objective.H + jnp.diag(damping)
     # Else the pivot of a degree of freedom that no task reads is zero, or rounding, where the damping of the step is.
     least = jnp.finfo(damping.dtype).eps * largest(jnp.diagonal(curvature))
@@ -220,7 +221,7 @@ def _bending(problem: Problem, task: Task, elastic: Elastic, part: _Weak, residu
     leaves, structure = jax.tree.flatten(residual)
     ends = list(itertools.accumulate((leaf.size for leaf in leaves), initial=0))
     # In the motions that the rows leave free; and those that they hardly hold.
-    free = jnp.eye(kin.nv, dtype=demand.dtype) - part.matrix.T @ part.inverse @ part.matrix
+    free = unit_matrix(kin.nv, dtype=demand.dtype) - part.matrix.T @ part.inverse @ part.matrix
     # The demand, then the directions that are weak without one: one at a time, as of most arms none or one is.
     singular = elastic.singular_value.astype(demand.dtype) ** 2
     weak = jnp.maximum(1 - part.values / jnp.where(singular > 0, singular, 1), 0) ** 4

@@ -18,6 +18,7 @@ from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import movable
 from jaxik.limits.base import noise, without_noise
 from jaxik.limits.combine import merged_bounds, merged_rows
+from jaxik.numerics.constants import unit_matrix
 from jaxik.problem.problem import (
     Level,
     Problem,
@@ -112,7 +113,7 @@ class Linearization:
 
     def inequalities(self) -> tuple[jax.Array, jax.Array]:
         """All limits as rows G (*batch, 2 nv + k, nv) and h: upper bounds, lower bounds, rows; h is inf for none."""
-        eye = jnp.broadcast_to(jnp.eye(self.lower.shape[-1], dtype=self.c.dtype), self.H.shape)
+        eye = jnp.broadcast_to(unit_matrix(self.lower.shape[-1], dtype=self.c.dtype), self.H.shape)
         matrix, right = [eye, -eye], [self.upper, -self.lower]
         if self.G is not None and self.h is not None:
             matrix, right = [*matrix, self.G], [*right, self.h]
@@ -296,7 +297,7 @@ def _level_objective(
             continue
         stacked.append(rows[name])
     damping = damping[:, None] if damping.ndim else damping
-    total = Objective(damping * jnp.eye(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
+    total = Objective(damping * unit_matrix(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
     if stacked:
         matrix, right = _stacked(stacked)
         total = Objective(total.H + matrix.T @ matrix, total.c - right @ matrix)

@@ -9,6 +9,7 @@ from jaxik.kinematics import reduced
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.kinematics.reduced import Coordinates, movable
 from jaxik.numerics import lie
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.robot.robot import Robot
 
@@ -47,7 +48,7 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
         quaternion = lie.normalized(q[joint.q_index : joint.q_index + 4])
         rotation = lie.log_of_either_sign(quaternion)
         angle = jnp.linalg.norm(rotation)
-        axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * jnp.eye(1, 3, dtype=q.dtype)[0])
+        axis = lie.normalized(rotation + jnp.where(angle > 1e-6, 0, 1) * unit_matrix(1, 3, dtype=q.dtype)[0])
         axes.append(_basis(axis))
         mask = jnp.arange(robot.nv) == joint.v_index
         # The angle has some rounding: within it, a ball is at its limit.

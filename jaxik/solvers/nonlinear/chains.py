@@ -11,6 +11,7 @@ from jaxik.core.status import Status
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.schedule import plan
 from jaxik.limits.collision import KeptClear
+from jaxik.numerics.constants import unit_matrix
 from jaxik.results.chains import Chain, Part
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, within_tolerance
@@ -142,7 +143,7 @@ def connected(prepared: Formulation, slots: Slots) -> jax.Array:
     flags = prepared.problem.robot.equality_active
     assert flags is not None
     active = jnp.stack([flags[index] for index, _ in slots.switches])
-    reach = jnp.eye(count, dtype=flags.dtype) + (touched.T * active) @ touched
+    reach = unit_matrix(count, dtype=flags.dtype) + (touched.T * active) @ touched
     for _ in range((count - 1).bit_length()):
         reach = jnp.where(reach @ reach > 0, 1, 0).astype(flags.dtype)
     return reach > 0

@@ -18,6 +18,7 @@ from jaxik.batching.implicit_diff import Jvp, Sensitivity
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.manifold import clamp, integrate
 from jaxik.kinematics.reduced import apply_couplings
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
 from jaxik.solvers.nonlinear.active_pairs import Masks, active_pairs, formulation_with, trust
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
@@ -204,7 +205,7 @@ def _shortening(prepared: Formulation, undetermined: jax.Array) -> jax.Array:
     weighed = undetermined * own
     one = jnp.ones((), own.dtype)
     inverse, _, _ = pinv_psd(weighed @ undetermined, one, at(FLAT, own.dtype))
-    return jnp.eye(own.shape[0], dtype=own.dtype) - inverse @ weighed
+    return unit_matrix(own.shape[0], dtype=own.dtype) - inverse @ weighed
 
 
 def _responses(hessians: Sequence[jax.Array], inverses: Sequence[jax.Array], side: jax.Array) -> tuple[jax.Array, ...]:
@@ -213,7 +214,7 @@ def _responses(hessians: Sequence[jax.Array], inverses: Sequence[jax.Array], sid
     A level whose gradient changes by g takes a displacement x on to x - inverse (g + hessian x).
     """
     last, above = -inverses[-1], list[jax.Array]()
-    newton_step = jnp.eye(side.shape[0], dtype=last.dtype) + last @ hessians[-1]
+    newton_step = unit_matrix(side.shape[0], dtype=last.dtype) + last @ hessians[-1]
     for hessian, inverse in zip(reversed(hessians[:-1]), reversed(inverses[:-1]), strict=True):
         above.append(-(newton_step @ inverse))
         newton_step = newton_step + above[-1] @ hessian

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.kinematics.forward import Kinematics
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive
 from jaxik.problem.problem import Problem
 from jaxik.qp_solver import ActiveSet, Program, minimise
@@ -267,7 +268,7 @@ def _squares(model: Model, multipliers: jax.Array, weights: jax.Array) -> jax.Ar
 def _convex(hessian: jax.Array) -> jax.Array:
     """The Hessian (n, n), made positive definite by more of the identity where it is not."""
     shifts = largest(jnp.abs(hessian)) * jnp.asarray(SHIFTS, hessian.dtype)
-    eye, nothing = jnp.eye(hessian.shape[0], dtype=hessian.dtype), jnp.zeros(hessian.shape[0], hessian.dtype)
+    eye, nothing = unit_matrix(hessian.shape[0], dtype=hessian.dtype), jnp.zeros(hessian.shape[0], hessian.dtype)
     positive = jax.vmap(lambda shift: solve_positive(hessian + shift * eye, nothing)[1] > 0)(shifts)
     return hessian + jnp.where(jnp.any(positive), shifts[jnp.argmax(positive)], shifts[-1]) * eye
 

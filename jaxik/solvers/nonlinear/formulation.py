@@ -13,6 +13,7 @@ from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.link_constants import Segments
 from jaxik.kinematics.manifold import clamp, integrate, snap_to_limits
 from jaxik.kinematics.reduced import Coordinates, apply_couplings_clipped, coordinates, tighten_leader_limits
+from jaxik.numerics.constants import unit_matrix
 from jaxik.problem.problem import Level, Problem, constants_of, effective_joint_limits, levels
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.box import Box, from_box
@@ -190,7 +191,7 @@ def _minus_slack(prepared: Formulation, sizes: dict[Level, int], dtype: Any) -> 
         if names[0] in prepared.slack:
             task, place = prepared.problem.tasks[names[0]], prepared.slack.index(names[0])
             weight = jnp.reshape(jnp.asarray(task.weights(), dtype), ())
-            block = -weight * jnp.eye(1, len(prepared.slack), place, dtype=dtype)
+            block = -weight * unit_matrix(1, len(prepared.slack), place, dtype=dtype)
         blocks.append(block)
     return jnp.concatenate(blocks)
 

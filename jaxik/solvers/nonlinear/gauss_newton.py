@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, to_box
@@ -81,10 +82,10 @@ def damped_least_squares(
         # times less work. J' without scale is one copy for both passes.
         square = scale * scale
         gram = (jacobian * square) @ jacobian.T
-        dual, pivot = solve(gram + damping * jnp.eye(rows, dtype=residual.dtype), residual)
+        dual, pivot = solve(gram + damping * unit_matrix(rows, dtype=residual.dtype), residual)
         return -square * (dual @ jacobian), pivot
     scaled = jacobian * scale
-    gram = scaled.T @ scaled + damping * jnp.eye(columns, dtype=residual.dtype)
+    gram = scaled.T @ scaled + damping * unit_matrix(columns, dtype=residual.dtype)
     inner, pivot = solve(gram, -residual @ scaled)
     return scale * inner, pivot
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
@@ -34,7 +35,7 @@ def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box,
     """argmin g'd + 1/2 d'H d + damping/2 |d / scale|^2 in the box; not convex where that is indefinite."""
     gradient, hessian = state.model.gradient, state.model.hessian
     scaled = scale[:, None] * hessian * scale
-    eye = jnp.eye(scale.size, dtype=scale.dtype)
+    eye = unit_matrix(scale.size, dtype=scale.dtype)
     relative = jnp.where(_is_last(state, options), least_damping(scale.dtype), state.damping)
     damping = relative * largest(jnp.max(jnp.abs(scaled), axis=0))
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import row_space, solve_positive
 from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.scaling import not_held
@@ -85,7 +86,7 @@ def nullspace_projector(within: RowSpaces) -> jax.Array:
 
 def solve_within(within: RowSpaces, level: int, right: jax.Array) -> jax.Array:
     """Solve hessian @ x = right (n,) within the row space of a level."""
-    space, eye = within.spaces[level], jnp.eye(right.shape[0], dtype=right.dtype)
+    space, eye = within.spaces[level], unit_matrix(right.shape[0], dtype=right.dtype)
     # The identity elsewhere, and a little of it here, keeps the matrix regular where the level hardly has curvature.
     regular = within.hessians[level] + (1 + 1e-3 * rank_threshold(right.dtype)) * eye - space
     solution, _ = solve_positive(regular, space @ right)

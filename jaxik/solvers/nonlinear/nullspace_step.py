@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import solve_positive
 from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.nullspace_point import Point
@@ -78,7 +79,7 @@ def propose(
     """
     above, model = point.above, (point.gradients[-1], point.hessians[-1] + third)
     lower, upper = limits.lower / scale, limits.upper / scale
-    eye = jnp.eye(scale.shape[0], dtype=scale.dtype)
+    eye = unit_matrix(scale.shape[0], dtype=scale.dtype)
     close = 100 * jnp.finfo(scale.dtype).eps
 
     def update(state: _Pass) -> _Pass:

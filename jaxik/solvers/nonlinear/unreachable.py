@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.solvers.nonlinear.lagrangian import (
     WEAK,
     Levels,
@@ -93,7 +94,7 @@ def unreachable_terms(
     )
     hessian, multiplier = _of_chosen(chosen, above.hessians), _of_chosen(chosen, multipliers)
     higher_inverses = [jnp.any(chosen[k + 1 :] == 1) * inverses[k] for k in higher]
-    by_gradient, _ = balance(jnp.eye(hessian.shape[0], dtype=hessian.dtype), above.hessians[:-1], higher_inverses)
+    by_gradient, _ = balance(unit_matrix(hessian.shape[0], dtype=hessian.dtype), above.hessians[:-1], higher_inverses)
     cotangent_jacobians = tuple(J @ m for J, m in zip(point.boxed[: len(higher)], by_gradient, strict=True))
 
     def hessian_and_jacobians(at: LevelsAt) -> tuple[jax.Array, tuple[jax.Array, ...]]:

@@ -11,6 +11,7 @@ from jaxik.numerics.block_tridiagonal import (
     solve_block_tridiagonal,
     solve_factorized,
 )
+from jaxik.numerics.constants import unit_matrix
 
 ORDERS = 3  # displacements, and their first and second differences: speed, acceleration, jerk
 STENCILS = ((1.0, -1.0, 0.0, 0.0), (1.0, -2.0, 1.0, 0.0), (1.0, -3.0, 3.0, -1.0))
@@ -72,10 +73,10 @@ def blocks_of(hessian: jax.Array, bands: list[jax.Array], held: jax.Array, ridge
     own = hessian * (free[..., :, None] & free[..., None, :])
     largest = jnp.max(jnp.diagonal(own, axis1=-2, axis2=-1), axis=(0, -1))[..., None]
     diagonal = jnp.where(held, 1, bands[0] + ridge * largest)
-    own = split(own + diagonal[..., None] * jnp.eye(nv, dtype=own.dtype), 2)
+    own = split(own + diagonal[..., None] * unit_matrix(nv, dtype=own.dtype), 2)
     # The band k between stage t and t - k.
     near = [split(bands[k] * free * later(free, k), 1) for k in range(1, ORDERS + 1)]
-    eye = jnp.eye(nv, dtype=own.dtype)
+    eye = unit_matrix(nv, dtype=own.dtype)
     shape = (*own.shape[:3], nv, ORDERS, nv)
     diagonal, upper = jnp.zeros(shape, own.dtype), jnp.zeros(shape, own.dtype)
     for a in range(ORDERS):

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.constants import unit_matrix
 from jaxik.solvers.tracking.banded import (
     ORDERS,
     BlockFactor,
@@ -121,7 +122,7 @@ def kkt_system(horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array) -> t
     ridge = jnp.asarray(RIDGE[double][0], q.dtype)
     factor = factorized(blocks_of(system.hessian, bands, ~rows.moves, ridge))
     positive = jnp.all(jnp.isfinite(factor.ratio) & jnp.isfinite(factor.lower), axis=(-3, -2, -1))
-    eye = jnp.eye(factor.lower.shape[-1], dtype=q.dtype)
+    eye = unit_matrix(factor.lower.shape[-1], dtype=q.dtype)
     kept = (jnp.where(positive[:, None, None, None], x, y) for x, y in zip(factor, (eye, 0, 0), strict=True))
     return KKTSystem(horizon, rows, system.weight, firm, BlockFactor(*kept)), positive.reshape(shape)
 
