@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fresh import run
+from own_tasks import PLANAR
 from searches import PLANE, planar
 from tables import exhaustive
 
@@ -59,12 +61,42 @@ def test_a_batch_of_another_size_compiles_no_program_of_its_own(name: str, caplo
         np.testing.assert_array_equal(np.reshape(grid_leaf, leaf.shape), leaf)
 
 
+STARTS = """
+import jax, jaxik, numpy as np, jax.numpy as jnp
+{}
+robot = jaxik.load_robot('''{}''')
+goal = jnp.tile(jnp.array([1.4, 0.5, 0.0]), (300, 1))
+options = jaxik.SearchOptions(num_candidates=2)
+
+def problem(goal):
+    return jaxik.Problem(robot, {{"tip": jaxik.FrameTask(robot.frame("tip"), goal, orientation_cost=None)}})
+
+for key in jax.random.key(0), jax.random.key(0)[None]:
+    search = lambda goal: jaxik.search(problem(goal), key, options=options)
+    traced, eager = jax.jit(search)(goal), search(goal)
+    np.testing.assert_allclose(eager.q, traced.q, atol=1e-4)
+    np.testing.assert_allclose(search(goal[:270]).q, eager.q[:270], atol=1e-4)
+    np.testing.assert_allclose(search(goal[:5]).q, eager.q[:5], atol=1e-4)
+few = eager.q[:5]  # on several devices where elements are shared out
+assert jaxik.solve(problem(goal[:5]), few).q.shape == few.shape
+assert len(jaxik.solve(problem(goal[:5])).q.sharding.device_set) == 1
+"""
+
+
+@exhaustive
+@pytest.mark.parametrize("setting", ["", "jaxik.use_all_cores()"])
+def test_elements_search_from_the_same_starts_in_batches_of_any_size(setting: str) -> None:
+    """Which candidate wins depends on its starts; with one key for all, and with one in a batch of its own."""
+    done = run("-c", STARTS.format(setting, PLANAR))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
-    ("count", "by_halves", "size"),
-    [(1, True, 128), (129, True, 256), (256, True, 256), (5000, True, 8192), (5000, False, 5120), (129, False, 256)],
+    ("count", "to_power_of_two", "size"),
+    [(1, True, 256), (257, True, 512), (256, True, 256), (5000, True, 8192), (5000, False, 5120), (257, False, 512)],
 )
-def test_sizes_are_few_and_hold_the_batch(count: int, by_halves: bool, size: int) -> None:
-    assert padded_size(count, by_halves) == size
+def test_sizes_are_few_and_hold_the_batch(count: int, to_power_of_two: bool, size: int) -> None:
+    assert padded_size(count, to_power_of_two=to_power_of_two) == size
 
 
 def test_robots_of_a_batch_are_padded_with_it() -> None:

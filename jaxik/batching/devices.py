@@ -9,7 +9,7 @@ from jax.sharding import AxisType, Mesh
 
 from jaxik.core.errors import JaxikError, JaxikWarning
 
-# Elements for each core below which they are not worth sharing out.
+# Elements for each core up to which they are not worth sharing out.
 WORTH_SHARING = 128
 # On an accelerator so many times the lanes of a core work side by side: of the 132 multiprocessors of an H200 each
 # scheduler then has one warp or two. Reasoned, not measured yet.
@@ -49,14 +49,16 @@ def use_all_cores() -> int:
 
 
 def cores_for(elements: int) -> int:
-    """Over how many cores so many elements are to be shared out; says once where that is one, and others are idle."""
-    if accelerated() or jax.sharding.get_abstract_mesh().shape:
-        return 1
-    if not _sharing:
-        _say_idle(elements)
-        return 1
-    count = len(jax.devices("cpu"))
-    return count if elements >= WORTH_SHARING * count else 1
+    """Over how many cores so many elements are to be shared out."""
+    return len(jax.devices("cpu")) if elements > most_for_one_core() else 1
+
+
+def most_for_one_core() -> float:
+    """Up to how many elements are not shared out."""
+    count = len(jax.devices("cpu")) if _sharing else 1
+    if count == 1 or accelerated() or jax.sharding.get_abstract_mesh().shape:
+        return float("inf")
+    return WORTH_SHARING * count
 
 
 def mesh_of(cores: int) -> Mesh:
@@ -76,11 +78,13 @@ def _chosen() -> bool:
     return flagged or stated or "NPROC" in os.environ or len(jax.devices("cpu")) > 1
 
 
-def _say_idle(elements: int) -> None:
+def say_idle(elements: int) -> None:
     """Warn once of a large batch on one of several cores, unless someone has set up devices or threads."""
     global _said
+    if _said or _sharing or elements < WORTH_A_WORD:
+        return
     cores = available_cores()
-    if _said or elements < WORTH_A_WORD or cores == 1 or _chosen():
+    if cores == 1 or accelerated() or jax.sharding.get_abstract_mesh().shape or _chosen():
         return
     _said = True
     warnings.warn(

@@ -11,7 +11,7 @@ from jax.custom_batching import custom_vmap
 from jax.sharding import PartitionSpec
 
 from jaxik.batching.broadcast import Batch, filled, fold
-from jaxik.batching.devices import cores_for, mesh_of
+from jaxik.batching.devices import cores_for, mesh_of, say_idle
 from jaxik.batching.method import Method, iterate
 from jaxik.batching.queue import stream
 from jaxik.batching.sharding import on_shards
@@ -41,7 +41,7 @@ def run_batch(
     # The default precision of some devices has 1e-3 of relative error in float32.
     with jax.default_matmul_precision("highest"):
         results = run_elements(
-            method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments), some=present is not None
+            method, batch.leaves, tuple(batch.mapped), jax.tree.structure(arguments), has_present=present is not None
         )
     return unfolded(results, batch)
 
@@ -59,18 +59,20 @@ def run_elements(
     mapped: tuple[bool, ...],
     treedef: Any,
     *,
-    some: bool = False,
+    has_present: bool = False,
     devices_known: bool = True,
 ) -> Any:
     """Run `method` over the leading axis of those leaves of its arguments that have one.
 
     Args:
-      some: whether one more leaf, the last one, says which elements are worked on.
+      has_present: whether one more leaf, the last one, says which elements are worked on.
       devices_known: see `on_shards`.
     """
-    folding = _folding(method, mapped, treedef, some, devices_known)
+    folding = _folding(method, mapped, treedef, has_present, devices_known)
     count = next((x.shape[0] for x, m in zip(leaves, mapped, strict=True) if m), 1)
     cores = cores_for(count) if any(mapped) else 1
+    if not has_present:  # else how many elements there are was known before
+        say_idle(count)
     # Values that are known run at once, which may take long.
     with uncollected() if any(isinstance(x, Tracer) for x in leaves) else nullcontext():
         return folding(*leaves) if cores == 1 else _shared_out(folding, leaves, mapped, cores)
@@ -87,12 +89,12 @@ def _shared_out(folding: Any, given: Sequence[Any], mapped: tuple[bool, ...], co
     return jax.tree.map(lambda x: x[:count], run(*leaves))
 
 
-def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, some: bool, devices_known: bool) -> Any:
+def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, has_present: bool, devices_known: bool) -> Any:
     """The method over leaves of which the mapped ones have one leading axis; under `vmap`, over a longer one."""
     arguments = treedef.num_leaves
 
     def work_through(*leaves: Any) -> Any:
-        present = leaves[arguments] if some else None
+        present = leaves[arguments] if has_present else None
         return stream(method, list(leaves[:arguments]), mapped[:arguments], treedef, present)
 
     @custom_vmap
@@ -111,10 +113,10 @@ def _folding(method: Method, mapped: tuple[bool, ...], treedef: Any, some: bool,
         size = next((x.shape[b] for x, m, b in zip(leaves, mapped, in_batched, strict=True) if m), None)
         now_mapped = tuple(m or b for m, b in zip(mapped, in_batched, strict=True))
         if size is None:
-            results = _folding(method, now_mapped, treedef, some, devices_known)(*leaves)
+            results = _folding(method, now_mapped, treedef, has_present, devices_known)(*leaves)
             return results, jax.tree.map(lambda _: True, results)
         folded = lengthened(leaves, mapped, in_batched, axis_size, size)
-        results = _folding(method, now_mapped, treedef, some, devices_known)(*folded)
+        results = _folding(method, now_mapped, treedef, has_present, devices_known)(*folded)
         results = jax.tree.map(lambda x: x.reshape(axis_size, size, *x.shape[1:]), results)
         return results, jax.tree.map(lambda _: True, results)
 

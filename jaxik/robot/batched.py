@@ -1,5 +1,6 @@
 """Functions of a robot and a configuration, compiled once and mapped over batch axes."""
 
+import math
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -43,7 +44,9 @@ def one(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Kinematics:
 def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: RobotModel, q: jax.Array) -> Any:
     # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
-    return at_any_size(partial(_compiled, function, evaluation), (robot, q), (core_ranks(robot), 1), skips=False)
+    return at_any_size(
+        partial(_compiled, function, evaluation), (robot, q), (core_ranks(robot), 1), takes_present=False
+    )
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -55,20 +58,20 @@ def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robo
 
 
 def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    keys = jax.random.split(key, shape) if shape else key
-    # A key of the old kind has an axis of its own.
-    rank = keys.ndim - len(shape)
-    ranks = core_ranks(robot), rank, 0
-    return at_any_size(partial(_compiled_sample, rank), (robot, keys, unlimited_range), ranks, skips=False)
+    place = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+    given = robot, place, key, unlimited_range
+    return at_any_size(_compiled_sample, given, (core_ranks(robot), 0, key.ndim, 0), takes_present=False)
 
 
-@partial(jax.jit, static_argnums=0)
-def _compiled_sample(rank: int, robot: RobotModel, keys: jax.Array, unlimited_range: jax.Array) -> jax.Array:
-    given = robot.astype(robot.q_home.dtype), keys, unlimited_range
-    batch = fold(given, (core_ranks(robot), rank, 0))
-    if not batch.shape:
-        return sampling.sample(*given)
-    structure = jax.tree.structure(given)
+@jax.jit
+def _compiled_sample(robot: RobotModel, place: jax.Array, key: jax.Array, unlimited_range: jax.Array) -> jax.Array:
+    """Samples by their places in a batch: the first keys of a split do not depend on how many there are."""
+    robot = robot.astype(robot.q_home.dtype)
+    if not place.ndim:
+        return sampling.sample(robot, key, unlimited_range)
+    keys = jax.random.split(key, place.size)[place.reshape(-1)].reshape(*place.shape, *key.shape)
+    given = robot, keys, unlimited_range
+    batch, structure = fold(given, (core_ranks(robot), key.ndim, 0)), jax.tree.structure(given)
     axes = jax.tree.unflatten(structure, [0 if mapped else None for mapped in batch.mapped])
     q = jax.vmap(sampling.sample, in_axes=axes)(*jax.tree.unflatten(structure, batch.leaves))
     return q.reshape(*batch.shape, robot.nq)
@@ -201,7 +204,7 @@ def on_any_frame(
     batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
     program = partial(_compiled_for_any_frame, function, evaluation)
     ranks = core_ranks(robot), 1, FrameData(0, 0)  # type: ignore[arg-type]
-    return at_any_size(program, (robot, q, frame), ranks, skips=False)
+    return at_any_size(program, (robot, q, frame), ranks, takes_present=False)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

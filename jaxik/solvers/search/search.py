@@ -72,9 +72,10 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     reference = base if options.reference is None else options.reference
     reference = configuration("reference", reference, problem.robot)
     key, options = _typed(key), dataclasses.replace(options, reference=reference)
-    batch_shape(*_named(problem, key, starts, options))  # out here: `jit` adds lines of its own to errors
-    ranks = core_ranks(problem), 0, 1, 2, core_ranks(options)
-    return at_any_size(_search, (problem, key, base, starts, options), ranks)
+    shape = batch_shape(*_named(problem, key, starts, options))  # out here: `jit` adds lines of its own to errors
+    place = None if key.ndim else jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
+    ranks = core_ranks(problem), 0, core_ranks(place), 1, 2, core_ranks(options)
+    return at_any_size(_search, (problem, key, place, base, starts, options), ranks)
 
 
 def _starts(robot: Robot, given: Any) -> tuple[jax.Array, jax.Array]:
@@ -108,6 +109,7 @@ def _typed(key: Any) -> jax.Array:
 def _search(
     problem: Problem,
     key: jax.Array,
+    place: jax.Array | None,
     base: jax.Array,
     starts: jax.Array,
     options: SearchOptions,
@@ -118,7 +120,7 @@ def _search(
     problem = with_hard_constraints(
         with_clearance(problem), jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype)
     )
-    keys = _keys(key, shape)
+    keys = key if place is None else _keys(key, place)
     # Each piece has all batch axes, also those that only targets of others have.
     keys, wide = jnp.broadcast_to(keys, shape), jnp.broadcast_to(base, (*shape, base.shape[-1]))
 
@@ -169,11 +171,9 @@ def _best(
     return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION, present), options)
 
 
-def _keys(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """A key for each element: its own, or by its place in the batch."""
-    if key.ndim:
-        return key
-    return jax.vmap(lambda place: jax.random.fold_in(key, place))(jnp.arange(math.prod(shape))).reshape(shape)
+def _keys(key: jax.Array, place: jax.Array) -> jax.Array:
+    """A key for each element, by its place in the batch."""
+    return jax.vmap(lambda at: jax.random.fold_in(key, at))(place.reshape(-1)).reshape(place.shape)
 
 
 def _candidates(problem: Problem, options: SearchOptions) -> int:
