@@ -2,7 +2,7 @@
 
 A first `solve` takes 4 to 13 s, and a notebook asks for 1,000 elements, then for 1,024, then for those that are left.
 Outside of transformations batches are padded to a power of two; how many elements there are is data. What it costs: two
-programs that copy, of 0.1 s to compile and a fraction of a millisecond a call; a power of two needs none.
+programs that copy, of 0.3 s to compile for each size, and a millisecond a call; a power of two needs none.
 """
 
 import functools
@@ -29,34 +29,38 @@ QUICK = 4096
 
 
 def at_any_size(
-    program: Callable[..., Any], arguments: tuple[Any, ...], ranks: tuple[Any, ...], *, takes_present: bool = True
+    program: Callable[..., Any], arguments: dict[str, Any], ranks: dict[str, Any], *, takes_present: bool = True
 ) -> Any:
     """The results of a compiled program of a batch.
 
     Where an argument is traced, and where elements are spread over devices of the caller's choice, it runs as it is.
 
     Args:
-      program: takes the arguments; its results have the batch axes in front.
-      arguments: pytrees of arrays with leading batch axes that broadcast.
+      program: takes the arguments in their order; its results have the batch axes in front.
+      arguments: pytrees of arrays with leading batch axes that broadcast, by the name that errors give them.
       ranks: the core rank of every leaf of the arguments.
       takes_present: whether the program takes `present` of `run_batch`, too, by name, and leaves out what is padding.
         Else it works on that as well: beyond `QUICK` elements there is an eighth at most.
+
+    Raises:
+      JaxikError: if the batch axes do not broadcast; out here, as `jit` adds lines of its own to errors.
     """
-    leaves, structure = jax.tree.flatten(arguments)
-    shape, own = batch_shape(arguments, ranks), jax.tree.leaves(ranks)
+    shape, values = batch_shape(arguments, ranks), tuple(arguments.values())
+    leaves, structure = jax.tree.flatten(values)
     count = math.prod(shape)
     if not shape or not count or any(isinstance(x, Tracer) for x in leaves):
-        return program(*arguments)
+        return program(*values)
     cores, one_core = (cores_for(count), most_for_one_core()) if takes_present else (1, math.inf)
-    if any(isinstance(x, jax.Array) and len(x.sharding.device_set) > 1 for x in leaves):
+    if jax.device_count() > 1 and any(isinstance(x, jax.Array) and len(x.sharding.device_set) > 1 for x in leaves):
         if cores == 1 and one_core == math.inf:
-            return program(*arguments)
+            return program(*values)
         if cores == 1:  # part of what was shared out
             leaves = jax.device_put(leaves, jax.devices("cpu")[0])
     size = cores * padded_size(-(-count // cores), to_power_of_two=takes_present)
     if cores == 1:
         size = int(min(size, one_core))
     say_idle(count)
+    own = jax.tree.leaves(tuple(ranks[name] for name in arguments))
     wide = [i for i, (x, rank) in enumerate(zip(leaves, own, strict=True)) if np.ndim(x) > rank]
     if shape == (size,) and cores == 1:
         present = np.ones(size, bool)

@@ -9,7 +9,6 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.batching.any_size import at_any_size
-from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import Jvp, Sensitivity, run_differentiable
 from jaxik.batching.method import Method, lanes_that_fit, single_pass
 from jaxik.core.errors import JaxikError
@@ -74,14 +73,9 @@ def qp(
     options = QPOptions() if options is None else options
     if not isinstance(options, QPOptions):
         raise JaxikError(f"options is a jaxik.QPOptions, not {type(options).__name__}")
-    arguments = {"program": program._asdict(), "warm_start": warm_start, "options": options}
-    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
-    batch_shape(
-        arguments,
-        {"program": _ranks(program)._asdict(), "warm_start": _start_ranks(warm_start), "options": core_ranks(options)},
-    )
-    ranks = _ranks(program), _start_ranks(warm_start), core_ranks(options)
-    return at_any_size(_qp, (program, warm_start, options), ranks)
+    arguments = {"program": program, "warm_start": warm_start, "options": options}
+    ranks = {"program": _ranks(program), "warm_start": _start_ranks(warm_start), "options": core_ranks(options)}
+    return at_any_size(_qp, arguments, ranks)
 
 
 @jax.jit

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxik.batching.any_size import at_any_size
-from jaxik.batching.broadcast import batch_shape, fold, over_batch
+from jaxik.batching.broadcast import fold, over_batch
 from jaxik.batching.linear_map import of_each
 from jaxik.batching.method import lanes_that_fit
 from jaxik.collision.pairs import PairTable
@@ -42,11 +42,8 @@ def one(robot: RobotModel, evaluation: Plan, q: jax.Array) -> Kinematics:
 
 
 def on_robots(function: Callable[..., Any], evaluation: Plan | None, robot: RobotModel, q: jax.Array) -> Any:
-    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
-    batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
-    return at_any_size(
-        partial(_compiled, function, evaluation), (robot, q), (core_ranks(robot), 1), takes_present=False
-    )
+    ranks = {"robot": core_ranks(robot), "q": 1}
+    return at_any_size(partial(_compiled, function, evaluation), {"robot": robot, "q": q}, ranks, takes_present=False)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -59,8 +56,9 @@ def _compiled(function: Callable[..., Any], evaluation: Plan | None, robot: Robo
 
 def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     place = jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
-    given = robot, place, key, unlimited_range
-    return at_any_size(_compiled_sample, given, (core_ranks(robot), 0, key.ndim, 0), takes_present=False)
+    given = {"robot": robot, "place": place, "key": key, "unlimited_range": unlimited_range}
+    ranks = {"robot": core_ranks(robot), "place": 0, "key": key.ndim, "unlimited_range": 0}
+    return at_any_size(_compiled_sample, given, ranks, takes_present=False)
 
 
 @jax.jit
@@ -114,10 +112,9 @@ def of_pairs(
     function: PairFunction, table: PairTable, evaluation: Plan, robot: RobotModel, world: World | None, q: jax.Array
 ) -> Any:
     """A function of the pairs of a table, such as `jaxik.collision.distances.distances`."""
-    given = {"robot": robot, "world": world, "q": q}
-    batch_shape(given, {"robot": core_ranks(robot), "world": core_ranks(world), "q": 1})
     program = partial(_compiled_of_pairs, function, table, evaluation)
-    return at_any_size(program, (robot, world, q), (core_ranks(robot), core_ranks(world), 1))
+    ranks = {"robot": core_ranks(robot), "world": core_ranks(world), "q": 1}
+    return at_any_size(program, {"robot": robot, "world": world, "q": q}, ranks)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
@@ -147,10 +144,9 @@ def way_is_free(
     Args:
       ends: "q" and "to" (*batch, nq), and "margin" (*batch,).
     """
-    given, ranks = {"robot": robot, "world": world, **ends}, {"q": 1, "to": 1, "margin": 0}
-    batch_shape(given, {"robot": core_ranks(robot), "world": core_ranks(world), **ranks})
     program = partial(_compiled_way_is_free, table, evaluation)
-    return at_any_size(program, (robot, world, ends), (core_ranks(robot), core_ranks(world), ranks))
+    ranks = {"robot": core_ranks(robot), "world": core_ranks(world), "ends": {"q": 1, "to": 1, "margin": 0}}
+    return at_any_size(program, {"robot": robot, "world": world, "ends": ends}, ranks)
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -201,10 +197,9 @@ def on_any_frame(
     function: Callable[..., Any], evaluation: Plan, robot: RobotModel, q: jax.Array, frame: FrameData
 ) -> Any:
     """A function of one frame, of which one program serves all frames of a robot; `evaluation` has all bodies."""
-    batch_shape({"robot": robot, "q": q}, {"robot": core_ranks(robot), "q": 1})
     program = partial(_compiled_for_any_frame, function, evaluation)
-    ranks = core_ranks(robot), 1, FrameData(0, 0)  # type: ignore[arg-type]
-    return at_any_size(program, (robot, q, frame), ranks, takes_present=False)
+    ranks = {"robot": core_ranks(robot), "q": 1, "frame": FrameData(0, 0)}  # type: ignore[arg-type]
+    return at_any_size(program, {"robot": robot, "q": q, "frame": frame}, ranks, takes_present=False)
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 
 from jaxik.batching.any_size import at_any_size
-from jaxik.batching.broadcast import batch_shape
 from jaxik.batching.implicit_diff import run_differentiable
 from jaxik.batching.linear_map import of_each
 from jaxik.batching.method import Method, lanes_that_fit, single_pass
@@ -71,12 +70,10 @@ def step(
     if warm_start is not None and not isinstance(warm_start, ActiveSet):
         raise JaxikError(f"warm_start is `qp.active` of an earlier result, not {type(warm_start).__name__}")
     given = (problem, q, motion, damping, warm_start, options)
-    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
-    batch_shape(_named(given), _named(_ranks(given)))
     if not isinstance(continuous, bool):
         raise JaxikError(f"continuous is True or False, known before jit, not {continuous!r}")
     program = functools.partial(stepped, lanes_that_fit(problem.robot.nv**2), continuous)
-    return at_any_size(program, given, _ranks(given))
+    return at_any_size(program, _named(given), _named(_ranks(given)))
 
 
 def linearize(
@@ -94,8 +91,7 @@ def linearize(
     """
     problem, q, motion, damping = _checked(problem, q, dt, damping, previous_velocity, previous_acceleration)
     given = (problem, q, motion, damping, None, None)
-    batch_shape(_named(given), _named(_ranks(given)))
-    return at_any_size(_linearized, given, _ranks(given))
+    return at_any_size(_linearized, _named(given), _named(_ranks(given)))
 
 
 def _checked(

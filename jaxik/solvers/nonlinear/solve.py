@@ -73,11 +73,8 @@ def solve(problem: Problem, q0: Any = None, *, options: SolveOptions | None = No
     q0 = configuration("q0", problem.robot.q_home if q0 is None else q0, problem.robot)
     options = with_rule_defaults(SolveOptions() if options is None else options)
     check_rule(options.step_rule, problem)
-    # Errors are raised out here: `jit` adds lines of its own to what is raised inside.
     arguments = {"problem": problem, "q0": q0, "options": options}
-    ranks = {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)}
-    batch_shape(arguments, ranks)
-    return at_any_size(_solve, tuple(arguments.values()), tuple(ranks.values()))
+    return at_any_size(_solve, arguments, {"problem": core_ranks(problem), "q0": 1, "options": core_ranks(options)})
 
 
 @jax.jit

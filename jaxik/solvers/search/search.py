@@ -74,8 +74,9 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     key, options = _typed(key), dataclasses.replace(options, reference=reference)
     shape = batch_shape(*_named(problem, key, starts, options))  # out here: `jit` adds lines of its own to errors
     place = None if key.ndim else jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
-    ranks = core_ranks(problem), 0, core_ranks(place), 1, 2, core_ranks(options)
-    return at_any_size(_search, (problem, key, place, base, starts, options), ranks)
+    arguments = {"problem": problem, "key": key, "place": place, "base": base, "starts": starts, "options": options}
+    ranks = {"problem": core_ranks(problem), "key": 0, "place": core_ranks(place), "base": 1, "starts": 2}
+    return at_any_size(_search, arguments, ranks | {"options": core_ranks(options)})
 
 
 def _starts(robot: Robot, given: Any) -> tuple[jax.Array, jax.Array]:
