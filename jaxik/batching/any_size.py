@@ -60,17 +60,19 @@ def at_any_size(
     if cores == 1:
         size = int(min(size, one_core))
     say_idle(count)
+
+    def run(leaves: list[Any], present: Any) -> Any:
+        there = {"present": present} if takes_present else {}
+        return program(*jax.tree.unflatten(structure, leaves), **there)
+
+    if shape == (size,) and cores == 1:
+        return run(leaves, np.ones(size, bool))
     own = jax.tree.leaves(tuple(ranks[name] for name in arguments))
     wide = [i for i, (x, rank) in enumerate(zip(leaves, own, strict=True)) if np.ndim(x) > rank]
-    if shape == (size,) and cores == 1:
-        present = np.ones(size, bool)
-    else:
-        padded, present = _padded(shape, size, cores, tuple(own[i] for i in wide), [leaves[i] for i in wide])
-        for i, x in zip(wide, padded, strict=True):
-            leaves[i] = x
-    there = {"present": present} if takes_present else {}
-    results = program(*jax.tree.unflatten(structure, leaves), **there)
-    return results if shape == (size,) and cores == 1 else _unpadded(shape, cores, results)
+    padded, present = _padded(shape, size, cores, tuple(own[i] for i in wide), [leaves[i] for i in wide])
+    for i, x in zip(wide, padded, strict=True):
+        leaves[i] = x
+    return _unpadded(shape, cores, run(leaves, present))
 
 
 def padded_size(count: int, *, to_power_of_two: bool) -> int:
