@@ -192,7 +192,7 @@ def _inlined(eqn: Any) -> jex_core.ClosedJaxpr | None:
 
 def _scan(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
     p = eqn.params
-    n_consts, n_carry = p["num_consts"], p["num_carry"]
+    n_consts, n_carry = _scan_counts(p)
     consts, carry, xs = inputs[:n_consts], inputs[n_consts : n_consts + n_carry], inputs[n_consts + n_carry :]
 
     def body(carry_values: list[jax.Array], x_values: list[jax.Array]) -> tuple[list[jax.Array], list[jax.Array]]:
@@ -210,6 +210,14 @@ def _scan(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
         unroll=p["unroll"],
     )
     return [Batched(x, True) for x in (*last, *stacked)]
+
+
+def _scan_counts(params: dict[str, Any]) -> tuple[int, int]:
+    """How many operands of a `scan` are constants, and how many are carried."""
+    if "ft_in" in params:  # JAX 0.11 and newer: trees of constants, carries and elements
+        consts, carry, _ = map(len, params["ft_in"].unpack())
+        return consts, carry
+    return params["num_consts"], params["num_carry"]
 
 
 def _while(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
