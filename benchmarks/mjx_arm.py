@@ -5,6 +5,7 @@ targets. Shapes are primitives; the links of the hand, the ball and the floor co
 """
 
 import dataclasses
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -18,8 +19,13 @@ from jaxik.robot.loading.catalog import find_by_name
 # As Playground's environments on Panda have them.
 CONTROL_DT, SUBSTEPS = 0.02, 4
 GAIN, DAMPING = 4500.0, 450.0
-# XLA's fusion emitters compute MJX's kinematics again in each consumer: one step of 8 Pandas takes seconds.
-COMPILER_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
+# XLA's fusion emitters compute MJX's kinematics again in each consumer: one step of 8 Pandas takes seconds. jaxlib 0.11
+# has no others, and wants none of MJX's operations fused.
+COMPILER_OPTIONS: dict[str, str | bool] = (
+    {"xla_cpu_use_fusion_emitters": False}
+    if tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 11)
+    else {"xla_disable_hlo_passes": "fusion"}
+)
 RADIUS = 0.04  # [m] of the ball
 
 

@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import quick_compilation
+
 EXACT = bool(os.environ.get("JAXIK_TEST_EXACT"))
 if not EXACT:
-    # A third of the time of a solve's first call, 20 times that of the next.
-    os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-        # Workers have a core each: splitting the generation of code over threads takes some 6 % more of it.
-        "--xla_llvm_disable_expensive_passes=true --xla_cpu_parallel_codegen_split_count=1",
-    )
+    # A third of the time of a solve's first call, 20 times that of the next. Workers have a core each: splitting the
+    # generation of code over threads takes some 6 % more of it.
+    os.environ.setdefault("XLA_FLAGS", f"{quick_compilation.flags()} --xla_cpu_parallel_codegen_split_count=1")
 
 import jax  # noqa: E402
 import models  # noqa: E402

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_compilation import OPTIONS as QUICK
 from second_order import second_order
 from tables import exhaustive, mostly_exhaustive
 from task_table import AXIS, SLIPPING, TASKS, TREES, WITHOUT_DEFAULT, tasks_at
@@ -28,13 +29,6 @@ COUNT = 3
 # Steps of first and second differences: errors of about 1e-10 and 1e-8; of second ones, at a step of 1e-4, 2e-6 of the
 # largest entry where a frame looks at something near.
 FIRST, SECOND = 1e-6, 5e-5
-# Programs that run for milliseconds: to optimise them would take most of the time, and half of the rest is what one of
-# XLA's two generators of code takes longer than the other.
-QUICK = {
-    "xla_backend_optimization_level": 0,
-    "xla_llvm_disable_expensive_passes": True,
-    "xla_cpu_use_fusion_emitters": False,
-}
 # One of each class, and of those that have rows of their own, on the tree that always runs.
 CLASSES = (
     "frame", "relative", "relative to the world", "com", "posture, free joints too", "look at", "axis align",
