@@ -19,6 +19,7 @@ import jax
 # `collision` and what follows come last: they share batches out over all cores.
 BENCHMARKS = (
     "compile",
+    "batches",
     "chain",
     "solve",
     "steps",
@@ -76,10 +77,12 @@ def main() -> int:
         "names", nargs="*", metavar="name", help=f"which to run: {', '.join(BENCHMARKS)}; all by default"
     )
     parser.add_argument("--output", type=Path, help="also write the JSON here")
-    search = parser.add_argument_group("search and collision_free")
+    search = parser.add_argument_group("search, collision_free and batches")
     search.add_argument("--targets", type=int, default=10_000, help="of each robot; 10000 by default")
     search.add_argument(
-        "--largest-batch", type=int, help="of Panda, up to 1048576; 32768 on a CPU by default, else all"
+        "--largest-batch",
+        type=int,
+        help="of Panda, up to 1048576; 32768 on a CPU by default (of batches 100000), else all",
     )
     search.add_argument("--robots", nargs="+", help="only these; other libraries are measured beside panda")
     arguments = parser.parse_args()
@@ -97,6 +100,7 @@ def main() -> int:
         },
         "collision_free": {"targets": arguments.targets, "arms": arguments.robots},
         "collision_soak": {"robots": arguments.robots},
+        "batches": {"largest_batch": arguments.largest_batch},
         "float32": {"robots": arguments.robots},
     }
     results = {}

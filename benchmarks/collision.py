@@ -21,6 +21,8 @@ import mujoco
 import numpy as np
 
 import jaxik
+from benchmarks.judge import least_distances
+from benchmarks.scenes import arm_among_boxes
 from benchmarks.timing import measured
 from jaxik.robot.loading.catalog import find_by_name
 
@@ -35,7 +37,7 @@ _Walked = tuple[list[np.ndarray], int]  # configurations, and programs without a
 def run() -> dict[str, Any]:
     """Steps of jaxik and mink, and searches."""
     jaxik.use_all_cores()
-    robot, world, model = _scene()
+    robot, world, model = arm_among_boxes()
     samples = robot.sample(jax.random.key(1), 8 * BATCH)
     free = samples[np.asarray(robot.clearance(samples, world)) > MARGIN + 1e-3]
     assert len(free) >= 2 * BATCH
@@ -48,36 +50,6 @@ def run() -> dict[str, Any]:
     passed = ours["least_mm"] > -1e-3 and not ours["without_solution"] and found["colliding"] == 0
     rate = ours["steps_per_s"] >= TIMES_MINK * theirs["steps_per_s"] and found["converged"] >= SOLVED
     return {**results, "passed": bool(passed and rate)}
-
-
-def _scene() -> tuple[jaxik.Robot, jaxik.World, mujoco.MjModel]:
-    """The arm, 20 boxes around it, and both as one model."""
-    random = np.random.default_rng(0)
-    angle, away = random.uniform(0, 2 * np.pi, 20), random.uniform(0.5, 0.8, 20)
-    centers = np.stack([away * np.cos(angle), away * np.sin(angle), random.uniform(0.05, 1.1, 20)], axis=1)
-    half = random.uniform(0.03, 0.1, (20, 3))
-    spec = mujoco.MjSpec.from_file(str(find_by_name("panda")))
-    for i, (center, size) in enumerate(zip(centers, half, strict=True)):
-        spec.worldbody.add_geom(name=f"boxes/{i}", type=mujoco.mjtGeom.mjGEOM_BOX, pos=center, size=size)
-    world = jaxik.World(boxes=jaxik.Boxes(centers, half))
-    return jaxik.load_robot("panda", geometry="model"), world, spec.compile()
-
-
-def least_distances(model: mujoco.MjModel, path: np.ndarray, pairs: set[frozenset[str]]) -> np.ndarray:
-    """The least distance (n,) [m] of contacts between pairs at configurations (n, nq), zero where there is none."""
-    data, least = mujoco.MjData(model), np.zeros(len(path))
-    looked_at = np.zeros((model.ngeom, model.ngeom), bool)
-    for pair in pairs:
-        first, second = (model.geom(name).id for name in pair)
-        looked_at[first, second] = looked_at[second, first] = True
-    for i, q in enumerate(path):
-        data.qpos[:] = q
-        mujoco.mj_kinematics(model, data)
-        mujoco.mj_comPos(model, data)
-        mujoco.mj_collision(model, data)
-        counts = looked_at[data.contact.geom[:, 0], data.contact.geom[:, 1]]
-        least[i] = data.contact.dist[counts].min(initial=0.0)
-    return least
 
 
 def _steps(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel, q: jax.Array) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 import jaxik
-from benchmarks.collision import least_distances
+from benchmarks.judge import least_distances
 from benchmarks.scenes import NAMES, Scene, scene
 from jaxik.robot.loading.catalog import find_by_name
 

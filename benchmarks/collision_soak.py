@@ -15,7 +15,7 @@ import mujoco
 import numpy as np
 
 import jaxik
-from benchmarks.collision import least_distances
+from benchmarks.judge import least_distances
 from benchmarks.scenes import scene
 from benchmarks.timing import compiled, timed
 from jaxik.robot.loading.catalog import find_by_name

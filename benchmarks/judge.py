@@ -51,6 +51,23 @@ def judged(model: Any, q: Any, wanted: dict[str, Any], orientation: bool = True)
     return Verdict(position, angle, _outside(model, q), coupling)
 
 
+def least_distances(model: mujoco.MjModel, path: np.ndarray, pairs: set[frozenset[str]]) -> np.ndarray:
+    """The least distance (n,) [m] of contacts between pairs at configurations (n, nq), zero where there is none."""
+    data, least = mujoco.MjData(model), np.zeros(len(path))
+    looked_at = np.zeros((model.ngeom, model.ngeom), bool)
+    for pair in pairs:
+        first, second = (model.geom(name).id for name in pair)
+        looked_at[first, second] = looked_at[second, first] = True
+    for i, q in enumerate(path):
+        data.qpos[:] = q
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_comPos(model, data)
+        mujoco.mj_collision(model, data)
+        counts = looked_at[data.contact.geom[:, 0], data.contact.geom[:, 1]]
+        least[i] = data.contact.dist[counts].min(initial=0.0)
+    return least
+
+
 def poses(model: Any, q: Any, site: str) -> np.ndarray:
     """The poses (n, 7), wxyz_xyz, of a site at configurations (n, nq)."""
     data, index, found = mujoco.MjData(model), model.site(site).id, np.zeros((len(q), 7))

@@ -9,6 +9,7 @@ import mujoco
 import numpy as np
 
 import jaxik
+from jaxik.robot.loading.catalog import find_by_name
 
 NAMES = ("bookshelf", "table", "cage", "box", "kitchen")
 # Enough for each.
@@ -56,6 +57,19 @@ def scene(name: str, reach: float, height: float) -> Scene:
         np.array(boxes, float).reshape(-1, 6) + np.concatenate([up, 0 * up]),
         np.array(capsules, float).reshape(-1, 7) + np.concatenate([up, up, [0]]),
     )
+
+
+def arm_among_boxes() -> tuple[jaxik.Robot, jaxik.World, mujoco.MjModel]:
+    """A Panda, 20 random boxes around it, and both as one model."""
+    random = np.random.default_rng(0)
+    angle, away = random.uniform(0, 2 * np.pi, 20), random.uniform(0.5, 0.8, 20)
+    centers = np.stack([away * np.cos(angle), away * np.sin(angle), random.uniform(0.05, 1.1, 20)], axis=1)
+    half = random.uniform(0.03, 0.1, (20, 3))
+    spec = mujoco.MjSpec.from_file(str(find_by_name("panda")))
+    for i, (center, size) in enumerate(zip(centers, half, strict=True)):
+        spec.worldbody.add_geom(name=f"boxes/{i}", type=mujoco.mjtGeom.mjGEOM_BOX, pos=center, size=size)
+    world = jaxik.World(boxes=jaxik.Boxes(centers, half))
+    return jaxik.load_robot("panda", geometry="model"), world, spec.compile()
 
 
 def _padded(rows: np.ndarray, count: int) -> np.ndarray:

@@ -13,6 +13,7 @@ from jax import lax
 from tables import mostly_exhaustive
 
 import jaxik
+from jaxik.batching import devices
 from jaxik.batching.broadcast import over_batch
 from jaxik.batching.trailing_vmap import vmap_last
 from jaxik.core.errors import JaxikError
@@ -200,6 +201,25 @@ def test_gradients_through_lanes_equal_gradients_through_vmap(operands: str) -> 
     got, want = gradients(0, *args), gradients(1, *args)
     for name in table:
         assert_equal_named(name, got[name], want[name], atol=1e-12)
+
+
+def test_on_an_accelerator_short_loops_and_sums_are_written_out_and_give_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def element(matrix: jax.Array) -> jax.Array:
+        last, _ = lax.scan(lambda x, row: (jnp.sin(x) + row, None), matrix[0], matrix)
+        return lax.fori_loop(0, 40, lambda _, x: 0.9 * x, matrix @ matrix.T @ last)
+
+    def loops() -> list[int]:
+        equations = jax.make_jaxpr(lambda x: mapped(x))(matrices).eqns
+        params = [eqn.params for eqn in equations if eqn.primitive.name == "scan"]
+        return [p["length"] for p in params if p["unroll"] < p["length"]]
+
+    mapped, matrices = vmap_last(element, (True,), 2), np.random.default_rng(0).standard_normal((7, 7, 2))
+    of_a_core, want = loops(), mapped(matrices)
+    monkeypatch.setattr(devices, "accelerated", lambda: True)
+    assert (of_a_core, loops()) == ([7, 2, 2, 40], [40])
+    np.testing.assert_allclose(mapped(matrices), want, rtol=1e-12)
 
 
 def test_what_is_written_twice_is_computed_once_unless_it_has_an_effect() -> None:

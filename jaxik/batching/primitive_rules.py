@@ -9,10 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from jaxik.batching import devices
+
 # Contractions up to this many terms are unrolled into one chain of multiply-adds. Longer ones are a loop over terms: a
 # chain would be fused into, and recomputed for, each of its consumers, and a product with a reduction goes through
 # memory (6 x 7 times 7 x 6 over 256 lanes: 120 us so, 8 us by the loop).
 UNROLLED_TERMS = 3
+# On an accelerator each turn of a loop is a kernel or more, of 2 us at the least: there only long ones are loops.
+UNROLLED_ON_ACCELERATORS = 64
 # Such a loop adds up to so many terms a turn: a humanoid's step takes 34 us so, 40 with one, 35 with eight.
 TERMS_A_TURN = 4
 # Longer axes are left to XLA.
@@ -179,7 +183,7 @@ def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
             jnp.moveaxis(x, axes, range(len(axes))) for x, axes in ((lhs, lhs_contract), (rhs, rhs_contract))
         )
         return [Batched(jnp.sum(left * right, axis=tuple(range(len(lhs_contract)))), True)]
-    if terms <= UNROLLED_TERMS:
+    if terms <= (UNROLLED_ON_ACCELERATORS if devices.accelerated() else UNROLLED_TERMS):
         return [Batched(functools.reduce(lax.add, map(product, range(terms))), True)]
     # Each turn takes its terms where they stand: handed over as the inputs of a scan, both factors were copied first.
     turns = max(2, -(-(terms - 1) // TERMS_A_TURN))
