@@ -145,10 +145,13 @@ def test_distances_normals_and_points_of_polytopes_have_exact_derivatives(kinds:
     zero, steps = jnp.zeros(7), step * jnp.eye(7)
     after, before = (jax.jit(jax.vmap(of))(sign * steps) for sign in (1, -1))
     differences = np.moveaxis(np.asarray(after - before), 0, -1) / (2 * step)
-    wrong = np.abs(np.asarray(jax.jit(jax.jacfwd(of))(zero)) - differences).max((1, 2))
+    slopes, here = jax.jit(jax.jacfwd(lambda change: (of(change),) * 2, has_aux=True))(zero)
+    wrong = np.abs(np.asarray(slopes) - differences).max((1, 2))
     wrong /= 1 + np.abs(differences).max((1, 2))
     flat = ~np.asarray(is_curved(a) | is_curved(b))
-    assert wrong[flat].max() < 1e-6 and flat.sum() >= COUNT / 2
+    # Of overlapping shapes, the way out may be another one where rounding differs: there is no derivative to compare.
+    jumps = np.maximum(np.abs(after - here), np.abs(before - here))[..., 0].max(0) > 10 * step
+    assert wrong[flat & ~jumps].max() < 1e-6 and flat.sum() >= COUNT / 2 and jumps.sum() <= COUNT / 1000
 
 
 def test_the_normal_of_an_edge_along_a_side_of_a_face_turns_with_the_face_alone() -> None:

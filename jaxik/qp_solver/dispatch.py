@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
+from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver.active_set import minimise as minimise_active_set
 from jaxik.qp_solver.elastic_box import elastic_projected_newton
 from jaxik.qp_solver.elastic_equalities import elastic_equalities
@@ -38,7 +39,7 @@ def minimise_in_box(
 ) -> QPSolution:
     """Minimise a program of bounds alone, which do not cross, that has a minimum."""
     options = QPOptions() if options is None else options
-    hessian = 0.5 * (program.H + program.H.T)
+    hessian = materialize(0.5 * (program.H + program.H.T))
     unit = units(hessian)
     scaled = Program(unit[:, None] * hessian * unit, unit * program.c, program.lower / unit, program.upper / unit)
     limit = max_iterations(options, program.c.shape[0])
