@@ -1,9 +1,9 @@
 """Panda's verbs at batches of a thousand to a million: elements a second, compile time, what came back.
 
 Kinematics (a pose and its Jacobian), `step` with joint and velocity limits, `step` kept off 20 boxes and off itself,
-`solve` from the middle of the limits, `search`, and `search` among the boxes. Targets are poses of uniform samples, for
-the collision verbs of free ones. Float32, default costs and options, one plain `jax.jit`, whose arguments and results
-stay on the device.
+`solve` from the middle of the limits, `search`, and `search` among the boxes. Starts and targets are of uniform samples
+that are clear of the boxes and of the arm itself. Float32, default costs and options, one plain `jax.jit`, whose
+arguments and results stay on the device.
 
 C MuJoCo judges up to 10,000 elements of each run, in float64: `reached` is the share within 1e-4 m and 1e-3 rad and
 inside the limits, `colliding` how many of those overlap by more than 1e-6 m. `converged` is what the statuses say, of
@@ -42,7 +42,7 @@ class _Given(NamedTuple):
     target: Any
 
 
-def run(largest_batch: int | None = None, verbs: list[str] | None = None) -> dict[str, Any]:
+def run(largest_batch: int | None = None) -> dict[str, Any]:
     """Measure every verb at every batch."""
     largest = largest_batch or (LARGEST_ON_A_CPU if jax.default_backend() == "cpu" else max(BATCHES))
     robot, world, model = arm_among_boxes()
@@ -52,8 +52,6 @@ def run(largest_batch: int | None = None, verbs: list[str] | None = None) -> dic
     for batch in (batch for batch in BATCHES if batch <= largest):
         given = _given(robot, world, batch)
         for verb, program in programs.items():
-            if verbs and verb not in verbs:
-                continue
             figures = _measured(program, given, batch)
             solution = figures.pop("result")
             if isinstance(solution, jaxik.Solution):

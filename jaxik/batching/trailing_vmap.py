@@ -212,7 +212,7 @@ def _scan(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
         [x.value for x in xs],
         length=p["length"],
         reverse=p["reverse"],
-        unroll=p["length"] if devices.accelerated() and p["length"] <= WRITTEN_OUT else p["unroll"],
+        unroll=max(1, p["length"]) if devices.accelerated() and p["length"] <= WRITTEN_OUT else p["unroll"],
     )
     return [Batched(x, True) for x in (*last, *stacked)]
 
