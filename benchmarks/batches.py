@@ -123,9 +123,8 @@ def _quality(
     }
     if among is None:
         return figures
-    claimed = q[converged[: len(q)]]
-    depths = [least_distances(among, one[None], pairs).min() for one in claimed]
-    return {**figures, "colliding": int(np.sum(np.array(depths) < -PENETRATION))}
+    distances = least_distances(among, q[converged[: len(q)]], pairs)
+    return {**figures, "colliding": int(np.sum(distances < -PENETRATION))}
 
 
 def _passed(results: dict[str, Any]) -> bool:
