@@ -55,7 +55,7 @@ def minimise_in_elastic_box(
     Rows are one or more blocks of 2 n: upper bounds, `x <= h`, then lower ones, `-x <= h`, each with its penalty.
     """
     options = QPOptions() if options is None else options
-    hessian = 0.5 * (program.H + program.H.T)
+    hessian = materialize(0.5 * (program.H + program.H.T))
     rows = 0 if program.h is None else program.h.shape[0]
     limit = max_iterations(options, program.c.shape[0] + rows)
     return elastic_projected_newton(program._replace(H=hessian), warm_start, limit, tolerance(options, program.c.dtype))
@@ -70,6 +70,6 @@ def minimise_with_elastic_equalities(
     """
     del warm_start
     options = QPOptions() if options is None else options
-    hessian = 0.5 * (program.H + program.H.T)
+    hessian = materialize(0.5 * (program.H + program.H.T))
     limit = max_iterations(options, program.c.shape[0])
     return elastic_equalities(program._replace(H=hessian), limit, tolerance(options, program.c.dtype))

@@ -6,6 +6,8 @@ than the penalty goes on to the piece behind it. The objective is continuous, so
 they do within one. What holds takes as many steps as hard bounds.
 """
 
+import dataclasses
+import itertools
 from typing import NamedTuple
 
 import jax
@@ -13,35 +15,39 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
-from jaxik.numerics.constants import unit_matrix
 from jaxik.qp_solver.finalize import all_finite, solution_of
-from jaxik.qp_solver.optimality import kkt_residual
+from jaxik.qp_solver.optimality import stationarity
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.projected_newton import NOISE, State, initial_state, projected_step
 from jaxik.qp_solver.scaling import units
 
 
-class _Kinks(NamedTuple):
-    """Elastic bounds: their places (k, n), infinite where there is none, and their penalties (k, n)."""
+class _Kink(NamedTuple):
+    """An elastic bound of each variable, in units of the scaled program.
 
-    upper: jax.Array
-    lower: jax.Array
-    upper_penalty: jax.Array
-    lower_penalty: jax.Array
+    Attributes:
+      sign: 1 for upper bounds, -1 for lower ones.
+      place (n,): infinite where there is none.
+      penalty (n,): how steep the objective gets beyond.
+    """
+
+    sign: int
+    place: jax.Array
+    penalty: jax.Array
 
 
 class _Piece(NamedTuple):
     """Where the objective is quadratic.
 
     Attributes:
-      lower, upper (n,): bounds of the piece.
-      slope (n,): of the elastic bounds.
-      below, above (n,): by how much it changes beyond the bounds of the piece; infinite at hard bounds.
+      lower, upper (n,): the next kinks or bounds.
+      c (n,): of the program, with the slope of the elastic bounds.
+      below, above (n,): by how much that changes beyond `lower` and `upper`; infinite at hard bounds.
     """
 
     lower: jax.Array
     upper: jax.Array
-    slope: jax.Array
+    c: jax.Array
     below: jax.Array
     above: jax.Array
 
@@ -59,106 +65,105 @@ def elastic_projected_newton(
     held = held | (box.lower == box.upper)
     state = initial_state(box, jnp.clip(x, box.lower, box.upper), held)
     piece = _piece_at(box, kinks, state.x, state.gradient < 0)
-    state = state._replace(gradient=state.gradient + piece.slope)
+    state = state._replace(gradient=state.gradient + (piece.c - box.c))
     unfinished = lambda carry: ~carry[0].done & (carry[0].iterations < limit)  # noqa: E731
-    state, piece = lax.while_loop(unfinished, lambda carry: _step(box, kinks, *carry), (state, piece))
+    state, _ = lax.while_loop(unfinished, lambda carry: _step(box, kinks, *carry), (state, piece))
     return _solution(program, box, kinks, unit, state, tolerance)
 
 
-def _kinks(program: Program, unit: jax.Array) -> _Kinks:
-    """The kinks of a program, with variables in units (n,)."""
+def _kinks(program: Program, unit: jax.Array) -> list[_Kink]:
+    """The kinks of a program, in the order of its rows, with variables in units (n,)."""
     assert program.h is not None and program.row_penalties is not None
-    places, penalties = (x.reshape(-1, 2, unit.shape[0]) for x in (program.h, program.row_penalties))
-    places, penalties = places / unit, penalties * unit
-    return _Kinks(places[:, 0], -places[:, 1], penalties[:, 0], penalties[:, 1])
+    blocks = zip(program.h.reshape(-1, unit.shape[0]), program.row_penalties.reshape(-1, unit.shape[0]), strict=True)
+    signs = itertools.cycle((1, -1))
+    return [_Kink(sign, sign * h / unit, penalty * unit) for sign, (h, penalty) in zip(signs, blocks, strict=False)]
 
 
-def _started(box: Program, kinks: _Kinks, warm_start: ActiveSet) -> tuple[jax.Array, jax.Array]:
+def _started(box: Program, kinks: list[_Kink], warm_start: ActiveSet) -> tuple[jax.Array, jax.Array]:
     """The point (n,) at the bounds and kinks of an active set, and the mask (n,) of variables that stay there first."""
     bound = jnp.where(warm_start.bounds > 0, box.upper, box.lower)
     held = (warm_start.bounds != 0) & jnp.isfinite(bound)
     x = jnp.where(held, bound, 0)
-    active = warm_start.rows.reshape(-1, 2, x.shape[0])
+    active = warm_start.rows.reshape(-1, x.shape[0])
     if warm_start.yielding is not None:
         active = active | (warm_start.yielding.reshape(active.shape) != 0)
-    for place, at in zip((*kinks.upper, *kinks.lower), (*active[:, 0], *active[:, 1]), strict=True):
-        at = at & jnp.isfinite(place)
-        x, held = jnp.where(at, place, x), held | at
+    for kink, at in zip(kinks, active, strict=True):
+        at = at & jnp.isfinite(kink.place)
+        x, held = jnp.where(at, kink.place, x), held | at
     return x, held
 
 
-def _step(box: Program, kinks: _Kinks, state: State, piece: _Piece) -> tuple[State, _Piece]:
+def _step(box: Program, kinks: list[_Kink], state: State, piece: _Piece) -> tuple[State, _Piece]:
     """A projected Newton step within the piece; where it ends at a kink that does not hold, the piece behind that."""
-    within = box._replace(c=box.c + piece.slope, lower=piece.lower, upper=piece.upper)
+    within = box._replace(c=piece.c, lower=piece.lower, upper=piece.upper)
     state, clipped = projected_step(within, piece.lower == piece.upper, state)
     # The scaled H has a diagonal of about 1, which bounds its entries.
-    noise = jnp.abs(within.c) + jnp.sum(jnp.abs(state.x))
+    noise = jnp.abs(piece.c) + jnp.sum(jnp.abs(state.x))
     noise = NOISE * jnp.finfo(noise.dtype).eps * noise
     rises = (state.x >= piece.upper) & (state.gradient < -piece.above - noise)
-    leaves = rises | ((state.x <= piece.lower) & (state.gradient > piece.below + noise))
-    state = state._replace(done=state.done & (~jnp.any(leaves) | _failed(state)))
+    falls = (state.x <= piece.lower) & (state.gradient > piece.below + noise)
+    leaves = (rises | falls) & jnp.isfinite(state.gradient) & jnp.isfinite(state.added)
+    some = jnp.any(leaves)
+    state = state._replace(done=state.done & ~some)
 
     def onward() -> tuple[State, _Piece]:
-        piece_behind = _piece_at(box, kinks, state.x, rises)
-        new = jax.tree.map(lambda there, here: jnp.where(leaves, there, here), piece_behind, piece)
-        return state._replace(gradient=state.gradient + (new.slope - piece.slope), fixed=state.fixed & ~leaves), new
+        behind = _piece_at(box, kinks, state.x, rises)
+        new = jax.tree.map(lambda there, here: jnp.where(leaves, there, here), behind, piece)
+        return state._replace(gradient=state.gradient + (new.c - piece.c), fixed=state.fixed & ~leaves), new
 
     # After a step to the first bound, those that are fixed stay so: else it might be repeated.
-    return lax.cond(clipped & jnp.any(leaves), onward, lambda: (state, piece))
+    return lax.cond(clipped & some, onward, lambda: (state, piece))
 
 
-def _failed(state: State) -> jax.Array:
-    return jnp.isinf(state.added) | ~jnp.isfinite(jnp.sum(state.gradient))
-
-
-def _piece_at(box: Program, kinks: _Kinks, x: jax.Array, upper: jax.Array) -> _Piece:
+def _piece_at(box: Program, kinks: list[_Kink], x: jax.Array, upper: jax.Array) -> _Piece:
     """The piece about a point (n,); where a variable is at a kink, the upper one by the mask `upper` (n,)."""
-    places, penalties = jnp.concatenate([kinks.upper, kinks.lower]), jnp.concatenate(kinks[2:])
-    passed = jnp.where(upper, places <= x, places < x)
-    count = kinks.upper.shape[0]
-    slope = _sum(kinks.upper_penalty, passed[:count]) - _sum(kinks.lower_penalty, ~passed[count:])
-    lower = jnp.maximum(jnp.max(jnp.where(passed, places, -jnp.inf), axis=0), box.lower)
-    higher = jnp.minimum(jnp.min(jnp.where(passed, jnp.inf, places), axis=0), box.upper)
-    below = jnp.where(lower == box.lower, jnp.inf, _sum(penalties, places == lower))
-    above = jnp.where(higher == box.upper, jnp.inf, _sum(penalties, places == higher))
-    return _Piece(lower, higher, slope, below, above)
+    lower, higher, c = box.lower, box.upper, box.c
+    for kink in kinks:
+        passed = (kink.place < x) | (upper & (kink.place == x))
+        lower = jnp.where(passed, jnp.maximum(lower, kink.place), lower)
+        higher = jnp.where(passed, higher, jnp.minimum(higher, kink.place))
+        c = c + jnp.where(passed == (kink.sign > 0), kink.sign * kink.penalty, 0)
+    below = jnp.where(lower == box.lower, jnp.inf, _penalties_at(kinks, lower))
+    above = jnp.where(higher == box.upper, jnp.inf, _penalties_at(kinks, higher))
+    return _Piece(lower, higher, c, below, above)
 
 
-def _sum(penalties: jax.Array, mask: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.where(mask, penalties, 0), axis=0)
+def _penalties_at(kinks: list[_Kink], x: jax.Array) -> jax.Array:
+    """By how much (n,) the slope changes at a point (n,)."""
+    change = jnp.zeros_like(x)
+    for kink in kinks:
+        change = change + jnp.where(kink.place == x, kink.penalty, 0)
+    return change
 
 
 def _solution(
-    program: Program, box: Program, kinks: _Kinks, unit: jax.Array, state: State, tolerance: jax.Array | float
+    program: Program, box: Program, kinks: list[_Kink], unit: jax.Array, state: State, tolerance: jax.Array | float
 ) -> QPSolution:
     """The solution of the last state, in the units of the program, of which `unit` (n,) makes those of the box."""
-    dtype = program.c.dtype
-    over, under = state.x > kinks.upper, state.x < kinks.lower
-    rest = -(box.H @ state.x + box.c) - _sum(kinks.upper_penalty, over) + _sum(kinks.lower_penalty, under)
-    equal = box.lower == box.upper
-    side = jnp.where((state.x == box.upper) & (rest >= 0), 1, jnp.where((state.x == box.lower) & (rest <= 0), -1, 0))
-    side = jnp.where(equal, jnp.where(rest < 0, -1, 1), jnp.where(state.fixed, side, 0))
+    x = jnp.where(jnp.isfinite(state.x), state.x, 0)
+    force, sizes = -(box.H @ x + box.c), jnp.abs(box.H) @ jnp.abs(x) + jnp.abs(box.c)
+    # What the kinks that yield leave of it, then the bounds, then the kinks that hold.
+    rest = force
+    for kink in kinks:
+        rest = rest - jnp.where(kink.sign * x > kink.sign * kink.place, kink.sign * kink.penalty, 0)
+    side = jnp.where((x == box.upper) & (rest >= 0), 1, jnp.where((x == box.lower) & (rest <= 0), -1, 0))
+    side = jnp.where(box.lower == box.upper, jnp.where(rest < 0, -1, 1), jnp.where(state.fixed, side, 0))
     bounds = jnp.where(side != 0, rest, 0)
-    rest = jnp.where(side == 0, rest, 0)
-    rows = []
-    for upper, lower, upper_penalty, lower_penalty in zip(*kinks, strict=True):
-        # Of bounds at one place the first holds most.
-        push = jnp.where(state.x == upper, jnp.clip(rest, 0, upper_penalty), 0)
-        pull = jnp.where(state.x == lower, jnp.clip(-rest, 0, lower_penalty), 0)
-        rest = rest - push + pull
-        rows += [push, pull]
-    held = jnp.concatenate(rows)
-    yields = jnp.stack([over, under], axis=1).reshape(-1)
-    penalties = jnp.stack([kinks.upper_penalty, kinks.lower_penalty], axis=1).reshape(-1)
-    x = unit * jnp.where(jnp.isfinite(state.x), state.x, 0)
-    bounds, rows = bounds / unit, jnp.where(yields, penalties, held) / jnp.tile(unit, held.shape[0] // unit.shape[0])
-    nothing = jnp.zeros(0, dtype)
-    # Complementarity of rows holds exactly: what is left is stationarity.
-    pushes = jnp.sum(rows.reshape(-1, 2, unit.shape[0]) * jnp.asarray([[1], [-1]], dtype), axis=(0, 1))
-    # As rows of the identity, so that the size of the penalties counts where stationarity is relative to its terms.
-    plain = program._replace(G=None, h=None, A=unit_matrix(x.shape[0], dtype=dtype))
-    residual = kkt_residual(plain, x, bounds, nothing, pushes)
+    rest, pushes, rows, active, yields = rest - bounds, bounds, [], [], []
+    for kink in kinks:
+        beyond = kink.sign * x > kink.sign * kink.place
+        # Of kinks at one place the first holds most.
+        push = jnp.where(x == kink.place, jnp.clip(kink.sign * rest, 0, kink.penalty), 0)
+        rest = rest - kink.sign * push
+        multiplier = jnp.where(beyond, kink.penalty, push)
+        pushes, sizes = pushes + kink.sign * multiplier, sizes + jnp.abs(multiplier)
+        rows, active, yields = [*rows, multiplier / unit], [*active, push > 0], [*yields, beyond]
+    # Complementarity holds exactly: what is left is stationarity.
+    residual = stationarity((pushes - force) / unit, sizes / unit, unit)
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
     status = jnp.where(all_finite(program), status, Status.NONFINITE)
-    active = ActiveSet(side, held > 0, yields)
-    return solution_of(program, x, status, (bounds, rows, nothing), active, residual, state.iterations)
+    multipliers = bounds / unit, jnp.concatenate(rows), jnp.zeros(0, x.dtype)
+    active_set = ActiveSet(side, jnp.concatenate(active), jnp.concatenate(yields))
+    scaled = program._replace(H=box.H, c=box.c)
+    solution = solution_of(scaled, x, status, multipliers, active_set, residual, state.iterations)
+    return dataclasses.replace(solution, x=unit * x)

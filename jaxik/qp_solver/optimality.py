@@ -21,8 +21,7 @@ def kkt_residual(
     for matrix, weights in ((program.G, rows), (program.A, equalities)):
         if matrix is not None:
             error, size = error + weights @ matrix, size + jnp.abs(weights) @ jnp.abs(matrix)
-    sums, size = size, jnp.maximum(jnp.max(size), 1)
-    stationarity = jnp.maximum(jnp.max(jnp.abs(error)) / size, _by_units(program.H, error, sums))
+    worst, size = stationarity(error, size, units(program.H)), jnp.maximum(jnp.max(size), 1)
     if program.G is not None and program.h is not None:
         exists = program.h < jnp.inf
         slack, scale = _slack(program.G, jnp.where(exists, program.h, 0), x)
@@ -37,14 +36,20 @@ def kkt_residual(
         if program.equality_penalties is not None:
             excess = jnp.minimum(excess, (program.equality_penalties - jnp.sign(slack) * equalities) / size)
         violations.append(excess)
-    return jnp.maximum(stationarity, jnp.max(jnp.concatenate(violations), initial=0)) if violations else stationarity
+    return jnp.maximum(worst, jnp.max(jnp.concatenate(violations), initial=0)) if violations else worst
 
 
-def _by_units(hessian: jax.Array, error: jax.Array, sums: jax.Array) -> jax.Array:
-    """The largest error of stationarity in units in which H has a diagonal of 1, so that flat variables count alike."""
-    unit = units(hessian)
-    most = jnp.max(unit * sums)
-    return jnp.max(unit * jnp.abs(error)) / jnp.where(most > 0, most, 1)
+def stationarity(error: jax.Array, sizes: jax.Array, unit: jax.Array) -> jax.Array:
+    """The largest error of stationarity, relative to the largest sum of its absolute terms.
+
+    Args:
+      error, sizes (n,): by variable, and the sums of the absolute terms.
+      unit (n,): units in which H has a diagonal of 1. In these the error counts once more, so that flat variables
+        count alike; otherwise it is relative to 1 at least.
+    """
+    most = jnp.max(unit * sizes)
+    scaled = jnp.max(unit * jnp.abs(error)) / jnp.where(most > 0, most, 1)
+    return jnp.maximum(jnp.max(jnp.abs(error)) / jnp.maximum(jnp.max(sizes), 1), scaled)
 
 
 def _slack(matrix: jax.Array, offset: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:

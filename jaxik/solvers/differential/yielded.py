@@ -5,6 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxik.numerics.linalg import product
 from jaxik.problem.problem import Problem, constraints_of, elastic_constraints_of
 from jaxik.solvers.differential.linearization import Linearization
 
@@ -25,14 +26,16 @@ def yielded_of(
     found: dict[str, Any] = {}
     count = 0 if model.h is None else model.h.shape[0]
     if model.G is not None and model.h is not None:
-        beyond = model.G @ x - model.h
-        beyond = jnp.where(jnp.where(shortened, beyond > 0, yields[:count]), beyond, 0)
         nv, start = x.shape[0], count - sum(2 * x.shape[0] * boxed + rows for _, boxed, rows in model.elastic_rows)
         for name, boxed, rows in model.elastic_rows:
-            ends = start + nv * boxed, start + 2 * nv * boxed
-            bounds = beyond[start : ends[0]] - beyond[ends[0] : ends[1]]
-            found[name] = jnp.concatenate([bounds, beyond[ends[1] : ends[1] + rows]])
-            start = ends[1] + rows
+            end = start + 2 * nv * boxed + rows
+            # Rows of bounds are those of the identity: they need no product.
+            along = [x, -x][: 2 * boxed] + [product(model.G[end - rows : end], x)] * (rows > 0)
+            beyond = jnp.concatenate(along) - model.h[start:end]
+            beyond = jnp.where(jnp.where(shortened, beyond > 0, yields[start:end]), beyond, 0)
+            bounds = beyond[: nv * boxed] - beyond[nv * boxed : 2 * nv * boxed]
+            found[name] = jnp.concatenate([bounds, beyond[2 * nv * boxed :]])
+            start = end
     if model.A is not None and model.b is not None:
         missed = jnp.where(yields[count:] | shortened, model.A @ x - model.b, 0)
         elastic, start = elastic_constraints_of(problem), 0
