@@ -129,6 +129,23 @@ def test_idle_lanes_make_the_attempts_that_elements_may_need(count: int, most_tu
     assert len(lanes_asked) / WIDTH <= most_turns
 
 
+@pytest.mark.parametrize("count", [0, 1, 128, 300])
+def test_what_no_argument_changes_is_returned_for_each_element(count: int) -> None:
+    def one(x: jax.Array) -> dict[str, Any]:
+        return {
+            "literal": jnp.int32(3),
+            "array": jnp.arange(4) + 1,
+            "own": 2 * x,
+            "given": x,
+            "flag": jnp.zeros((), bool),
+        }
+
+    x = jnp.arange(3.0 * count).reshape(count, 3)
+    found, expected = run_batch(single_pass(one), (x,), (1,)), jax.vmap(one)(x)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert [x.dtype for x in jax.tree.leaves(found)] == [x.dtype for x in jax.tree.leaves(expected)]
+
+
 def test_matrices_of_any_size_get_lanes() -> None:
     assert [lanes_that_fit(nv**2) for nv in (0, 7, 41, 363, 2000)] == [128, 128, 64, 32, 32]
 

@@ -75,8 +75,10 @@ class Elements:
     def blockwise(self, function: Callable[..., Any], *results: Any) -> Any:
         """Apply a function of one context and its results to all elements, results (N, ...), in blocks of lanes.
 
-        Blocks without an element that is worked on give zeros. What one such call leaves is laid out as the next one
-        wants it, which XLA sees where N is a multiple of the width: nothing is turned in between.
+        Blocks without an element that is worked on give zeros. What is the same for all elements, whatever they are
+        given, is not written block by block: of what `step` returns for bounds alone, a sixth. What one such call
+        leaves is laid out as the next one wants it, which XLA sees where N is a multiple of the width: nothing is
+        turned in between.
         """
         width = self.width
         blocks = math.ceil(self.count / width)
@@ -88,16 +90,29 @@ class Elements:
 
         parts = jax.tree.map(cut, (self._given, results))
 
-        def block(i: jax.Array, out: Any) -> Any:
-            given, results = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, i, keepdims=False), parts)
-            found = of_lanes(self.context(self._differing(given)), *results)
-            return jax.tree.map(lambda x, new: lax.dynamic_update_index_in_dim(x, new, i, 0), out, found)
-
         one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), results)
-        shapes = element.shapes(self.one, *one)
-        empty = jax.tree.map(lambda x: jnp.zeros((blocks, *x.shape, width), x.dtype), shapes)
-        out = lax.fori_loop(0, (self.total + width - 1) // width, block, empty)
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 1).reshape(blocks * width, *x.shape[1:-1])[: self.count], out)
+        shapes, structure = jax.tree.flatten(element.shapes(self.one, *one))
+        constants = element.constants(self.one, *one)
+
+        def block(i: jax.Array, out: list[jax.Array]) -> list[jax.Array]:
+            given, results = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, i, keepdims=False), parts)
+            found = jax.tree.leaves(of_lanes(self.context(self._differing(given)), *results))
+            varying = [x for x, constant in zip(found, constants, strict=True) if constant is None]
+            return [lax.dynamic_update_index_in_dim(x, new, i, 0) for x, new in zip(out, varying, strict=True)]
+
+        empty = [
+            jnp.zeros((blocks, *x.shape, width), x.dtype)
+            for x, constant in zip(shapes, constants, strict=True)
+            if constant is None
+        ]
+        out = iter(lax.fori_loop(0, (self.total + width - 1) // width, block, empty))
+
+        def of_elements(constant: Any, shape: Any) -> jax.Array:
+            if constant is not None:
+                return jnp.broadcast_to(constant, (self.count, *shape.shape))
+            return jnp.moveaxis(next(out), -1, 1).reshape(blocks * width, *shape.shape)[: self.count]
+
+        return jax.tree.unflatten(structure, map(of_elements, constants, shapes))
 
     def context(self, own: list[jax.Array]) -> Any:
         """The contexts of which `own` is what differs."""

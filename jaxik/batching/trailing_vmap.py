@@ -51,6 +51,19 @@ class PerElement:
         closed, structure = self.trace(treedef, leaves)
         return jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in closed.out_avals])
 
+    def constants(self, *arguments: Any) -> list[Any]:
+        """By leaf of what it returns for arguments of such shapes: its value where none of them changes it, or None."""
+        leaves, treedef = jax.tree.flatten(arguments)
+        closed, _ = self.trace(treedef, leaves)
+        known = set(closed.jaxpr.constvars)
+        for eqn in closed.jaxpr.eqns:
+            if not eqn.effects and all(isinstance(x, jex_core.Literal) or x in known for x in eqn.invars):
+                known.update(eqn.outvars)
+        found = [isinstance(x, jex_core.Literal) or x in known for x in closed.jaxpr.outvars]
+        part, _ = dce_jaxpr(closed.jaxpr, found, instantiate=False)
+        values = iter(jex_core.jaxpr_as_fun(jex_core.ClosedJaxpr(part, closed.consts))())
+        return [next(values) if constant else None for constant in found]
+
 
 def vmap_last(function: Callable[..., Any] | PerElement, mapped: Any, size: int) -> Callable[..., Any]:
     """Map `function` over the last axis of its arguments.
