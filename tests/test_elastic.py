@@ -26,6 +26,8 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
+from jaxik.core.pytree import pytree
+from jaxik.limits.base import Limit
 from jaxik.limits.elastic import SINGULAR_VALUE
 
 
@@ -85,6 +87,19 @@ def test_an_elastic_velocity_limit_is_passed_by_the_least_that_a_constraint_need
     np.testing.assert_allclose(beyond[1], 0.01 * np.sign(speed) * np.maximum(np.abs(speed) - 1, 0), atol=1e-12)
     assert np.max(np.abs(beyond[1])) > 1e-3
     assert "; yielded speed " in repr(taken)
+
+
+@pytree
+class NoRows(Limit):
+    """Of a robot that has nothing of what it limits."""
+
+    velocity_level = True
+
+
+def test_an_elastic_limit_without_rows_yields_nothing() -> None:
+    limits = ConfigurationLimit(), Elastic(NoRows(), name="none"), Elastic(VelocityLimit(1.0), name="speed")
+    taken = jaxik.step(dataclasses.replace(reaching(WAYS), limits=limits), BENT, 0.01)
+    assert taken.yielded["none"].shape == (3, 0) and taken.yielded["speed"].shape == (3, arm().nv)
 
 
 @exhaustive

@@ -145,3 +145,13 @@ def test_what_is_no_number_is_a_status(field: str) -> None:
     program = jax.tree.map(lambda x: jnp.asarray(x[0]), programs())
     found = jax.jit(minimise_in_elastic_box)(program._replace(**{field: jnp.nan * getattr(program, field)}))
     assert found.status == Status.NONFINITE and jnp.isfinite(found.x).all() and found.iterations < 50
+
+
+def test_one_entry_that_is_no_number_ends_a_program_at_once() -> None:
+    """At a variable that its bounds fix, so that the others do not hear of it."""
+    given, bad = programs(), np.random.default_rng(0).integers(0, programs().c.shape[1], len(programs().c))
+    at = np.arange(len(bad)), bad
+    fixed = given._replace(c=given.c.copy(), lower=given.lower.copy(), upper=given.upper.copy())
+    fixed.c[at], fixed.lower[at], fixed.upper[at] = np.nan, 0.1, 0.1
+    found = jax.jit(jax.vmap(minimise_in_elastic_box))(jax.tree.map(jnp.asarray, fixed))
+    assert (found.status == Status.NONFINITE).all() and jnp.isfinite(found.x).all() and (found.iterations < 50).all()

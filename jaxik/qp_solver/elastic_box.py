@@ -102,7 +102,7 @@ def _step(box: Program, kinks: list[_Kink], state: State, piece: _Piece) -> tupl
     noise = NOISE * jnp.finfo(noise.dtype).eps * noise
     rises = (state.x >= piece.upper) & (state.gradient < -piece.above - noise)
     falls = (state.x <= piece.lower) & (state.gradient > piece.below + noise)
-    leaves = (rises | falls) & jnp.isfinite(state.gradient) & jnp.isfinite(state.added)
+    leaves = (rises | falls) & jnp.isfinite(jnp.sum(state.gradient) + state.added)
     some = jnp.any(leaves)
     state = state._replace(done=state.done & ~some)
 

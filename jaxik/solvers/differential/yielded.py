@@ -30,7 +30,8 @@ def yielded_of(
         for name, boxed, rows in model.elastic_rows:
             end = start + 2 * nv * boxed + rows
             # Rows of bounds are those of the identity: they need no product.
-            along = [x, -x][: 2 * boxed] + [product(model.G[end - rows : end], x)] * (rows > 0)
+            along = [x, -x] if boxed else []
+            along.append(product(model.G[end - rows : end], x))
             beyond = jnp.concatenate(along) - model.h[start:end]
             beyond = jnp.where(jnp.where(shortened, beyond > 0, yields[start:end]), beyond, 0)
             bounds = beyond[: nv * boxed] - beyond[nv * boxed : 2 * nv * boxed]
