@@ -1,9 +1,10 @@
-"""Panda's verbs at batches of a thousand to a million: elements a second, compile time, what came back.
+"""Verbs at batches of a thousand to a million: elements a second, compile time, what came back.
 
-Kinematics (a pose and its Jacobian), `step` with joint and velocity limits, `step` kept off 20 boxes and off itself,
-`solve` from the middle of the limits, `search`, and `search` among the boxes. Starts and targets are of uniform samples
-that are clear of the boxes and of the arm itself. Float32, default costs and options, one plain `jax.jit`, whose
-arguments and results stay on the device.
+A Panda: kinematics (a pose and its Jacobian), `step` with joint and velocity limits, `step` kept off 20 boxes and off
+itself, `track` along circles, `solve` from the middle of the limits, its gradient by the targets, `search`, and
+`search` among the boxes. Starts and targets are of uniform samples that are clear of the boxes and of the arm itself. A
+humanoid of 41 degrees of freedom: `step` and `search` for the poses that hands and feet have in uniform samples.
+Float32, default costs and options, one plain `jax.jit`, whose arguments and results stay on the device.
 
 C MuJoCo judges up to 10,000 elements of each run, in float64: `reached` is the share within 1e-4 m and 1e-3 rad and
 inside the limits, `colliding` how many of those overlap by more than 1e-6 m. `converged` is what the statuses say, of
@@ -12,16 +13,18 @@ all elements.
 Gates: none outside the limits, none colliding that says CONVERGED, every search at least 99.9 % reached.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import mujoco
 import numpy as np
 
 import jaxik
-from benchmarks.judge import judged, least_distances
+from benchmarks.judge import Verdict, judged, least_distances
 from benchmarks.scenes import arm_among_boxes
 from benchmarks.timing import compiled, timed
 from jaxik.robot.loading.sources import read_source
@@ -32,99 +35,147 @@ DT, FAST, DAMPING, MARGIN = 0.01, 2.0, 1e-3, 0.005
 JUDGED, POSITION, ORIENTATION, PENETRATION = 10_000, 1e-4, 1e-3, 1e-6
 REPEATS = 5
 SUCCESS = 0.999
-SEARCHES = ("search", "search among boxes")
+SEARCHES = ("search", "search among boxes", "humanoid search")
+ENDS = ("left_foot", "right_foot", "left_hand", "right_hand")
+TRACKED, RADIUS = 100, 0.05  # steps of a track, and of its circle [m]
 
 
-class _Given(NamedTuple):
-    """Starts (n, 7), free of the boxes, and targets that free configurations reach."""
+class _Verb(NamedTuple):
+    """A program and what it is measured on.
 
-    q: jax.Array
-    target: Any
+    Attributes:
+      run: arguments -> result.
+      given: batch -> arguments.
+      judge: arguments, configurations (n, nq) -> C MuJoCo's verdict.
+      model: where overlaps count, the robot among the boxes.
+      steps: that an element takes.
+    """
+
+    run: Callable[..., Any]
+    given: Callable[[int], tuple[Any, ...]]
+    judge: Callable[[tuple[Any, ...], np.ndarray], Verdict] | None = None
+    model: mujoco.MjModel | None = None
+    steps: int = 1
 
 
 def run(largest_batch: int | None = None) -> dict[str, Any]:
     """Measure every verb at every batch."""
     largest = largest_batch or (LARGEST_ON_A_CPU if jax.default_backend() == "cpu" else max(BATCHES))
     robot, world, model = arm_among_boxes()
-    programs = _programs(robot, world)
     pairs = {frozenset(pair) for pair in jaxik.CollisionLimit(world).table(robot).names}
-    results: dict[str, Any] = {}
-    for batch in (batch for batch in BATCHES if batch <= largest):
-        given = _given(robot, world, batch)
-        for verb, program in programs.items():
-            figures = _measured(program, given, batch)
-            solution = figures.pop("result")
-            if isinstance(solution, jaxik.Solution):
-                figures |= _quality(solution, given, model if verb.endswith("boxes") else None, pairs)
-            results.setdefault(verb, {})[batch] = figures
+    verbs = {**_of_panda(robot, world, model), **_of_humanoid()}
+    results: dict[str, Any] = {name: {} for name in verbs}
+    for batch in [batch for batch in BATCHES if batch <= largest] or [largest]:
+        for name, verb in verbs.items():
+            results[name][batch] = _measured(verb, batch, pairs)
+            print(name, batch, results[name][batch], flush=True)
     return {"verbs": results, "passed": _passed(results)}
 
 
-def _programs(robot: jaxik.Robot, world: jaxik.World) -> dict[str, Callable[[jax.Array, Any], Any]]:
-    tip = robot.frame("tcp")
-    plain = jaxik.load_robot("panda")
+def _of_panda(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel) -> dict[str, _Verb]:
+    tip, plain = robot.frame("tcp"), jaxik.load_robot("panda")
     middle = 0.5 * (robot.limit_lower + robot.limit_upper)
     held = jaxik.ConfigurationLimit(), jaxik.VelocityLimit(FAST)
     apart = jaxik.CollisionLimit(world, margin=MARGIN)
 
+    @functools.lru_cache(maxsize=1)
+    def given(batch: int) -> tuple[jax.Array, jaxlie.SE3]:
+        """Starts, free of the boxes, and targets that free configurations reach."""
+        q = robot.sample(jax.random.key(1), (5 * batch,))
+        free = jnp.flatnonzero(robot.clearance(q, world) > MARGIN + 1e-3)
+        assert free.size >= 2 * batch, "too few free samples"
+        return q[free[:batch]], robot.frame_pose(q[free[batch : 2 * batch]], "tcp")
+
     def problem(target: Any, limits: Any = (held[0],), robot: jaxik.Robot = plain) -> jaxik.Problem:
         return jaxik.Problem(robot, {"tip": jaxik.FrameTask(tip, target)}, limits=limits)
 
-    def step(robot: jaxik.Robot, limits: Any) -> Callable[[jax.Array, Any], Any]:
-        def of(q: jax.Array, target: Any) -> Any:
-            result = jaxik.step(problem(target, limits, robot), q, DT, damping=DAMPING)
-            return result.velocity, result.status
+    def step(robot: jaxik.Robot, limits: Any) -> Callable[..., Any]:
+        return lambda q, target: _moved(jaxik.step(problem(target, limits, robot), q, DT, damping=DAMPING))
 
-        return of
+    def track(q: jax.Array, _: Any) -> tuple[jax.Array, jax.Array]:
+        pose = plain.frame_pose(q, tip)
+
+        def circle(t: jax.Array, *_: Any) -> dict[str, Any]:
+            angle = 2 * jnp.pi * t / (TRACKED * DT)
+            way = RADIUS * jnp.stack([jnp.cos(angle) - 1, jnp.sin(angle), 0 * angle])
+            return {"tip": jaxlie.SE3(pose.wxyz_xyz + jnp.concatenate([jnp.zeros(4), way]))}
+
+        found = jaxik.track(problem(pose, held), q, DT, circle, num_steps=TRACKED)
+        return found.q[-1], found.status
+
+    def solve(target: Any) -> jaxik.Solution:
+        return jaxik.solve(problem(target), middle)
+
+    def gradient(_: Any, target: Any) -> Any:
+        return jax.grad(lambda target: jnp.sum(solve(target).q ** 2))(target)
+
+    def search(limits: Any, robot: jaxik.Robot) -> Callable[..., Any]:
+        return lambda _, target: jaxik.search(problem(target, limits, robot), jax.random.key(0))
+
+    def judge(given: tuple[Any, ...], q: np.ndarray) -> Verdict:
+        return judged(read_source("panda").model, q, {"tcp": given[1].wxyz_xyz[: len(q)]})
 
     return {
-        "kinematics": lambda q, _: (plain.frame_pose(q, tip), plain.frame_jacobian(q, tip)),
-        "step": step(plain, held),
-        "step among boxes": step(robot, (*held, apart)),
-        "solve": lambda _, target: jaxik.solve(problem(target), middle),
-        "search": lambda _, target: jaxik.search(problem(target), jax.random.key(0)),
-        "search among boxes": lambda _, target: jaxik.search(
-            problem(target, (held[0], apart), robot), jax.random.key(0)
-        ),
+        "kinematics": _Verb(lambda q, _: (plain.frame_pose(q, tip), plain.frame_jacobian(q, tip)), given),
+        "step": _Verb(step(plain, held), given),
+        "step among boxes": _Verb(step(robot, (*held, apart)), given),
+        "track": _Verb(track, given, steps=TRACKED),
+        "solve": _Verb(lambda _, target: solve(target), given, judge),
+        "gradient of solve": _Verb(gradient, given),
+        "search": _Verb(search((held[0],), plain), given, judge),
+        "search among boxes": _Verb(search((held[0], apart), robot), given, judge, model),
     }
 
 
-def _given(robot: jaxik.Robot, world: jaxik.World, batch: int) -> _Given:
-    """Starts and targets for a batch."""
-    q = robot.sample(jax.random.key(1), (5 * batch,))
-    free = jnp.flatnonzero(robot.clearance(q, world) > MARGIN + 1e-3)
-    assert free.size >= 2 * batch, "too few free samples"
-    return _Given(q[free[:batch]], robot.frame_pose(q[free[batch : 2 * batch]], "tcp"))
+def _of_humanoid() -> dict[str, _Verb]:
+    robot = jaxik.load_robot("humanoid")
+    frames, held = {name: robot.frame(name) for name in ENDS}, (jaxik.ConfigurationLimit(),)
 
+    @functools.lru_cache(maxsize=1)
+    def given(batch: int) -> tuple[jax.Array, dict[str, jaxlie.SE3]]:
+        q, goal = robot.sample(jax.random.key(1), (2, batch))
+        return q, {name: robot.frame_pose(goal, frame) for name, frame in frames.items()}
 
-def _measured(program: Callable[..., Any], given: _Given, batch: int) -> dict[str, Any]:
-    compiled_program, times = compiled(program, *given)
-    result, run_times = timed(compiled_program, *given, repeats=REPEATS)
+    def problem(targets: dict[str, jaxlie.SE3]) -> jaxik.Problem:
+        return jaxik.Problem(robot, {name: jaxik.FrameTask(frames[name], targets[name]) for name in ENDS}, limits=held)
+
+    def judge(given: tuple[Any, ...], q: np.ndarray) -> Verdict:
+        return judged(read_source("humanoid").model, q, {name: x.wxyz_xyz[: len(q)] for name, x in given[1].items()})
+
     return {
+        "humanoid step": _Verb(lambda q, x: _moved(jaxik.step(problem(x), q, DT, damping=DAMPING)), given),
+        "humanoid search": _Verb(lambda _, x: jaxik.search(problem(x), jax.random.key(0)), given, judge),
+    }
+
+
+def _moved(result: jaxik.StepResult) -> tuple[jax.Array, jax.Array]:
+    return result.velocity, result.status
+
+
+def _measured(verb: _Verb, batch: int, pairs: set[frozenset[str]]) -> dict[str, Any]:
+    given = verb.given(batch)
+    program, times = compiled(verb.run, *given)
+    result, run_times = timed(program, *given, repeats=REPEATS)
+    figures = {
         **times,
         **run_times,
-        "per_s": round(1e3 * batch / run_times["run_ms"]),
-        "temporary_mb": round(compiled_program.memory_analysis().temp_size_in_bytes / 2**20, 1),
-        "result": result,
+        "per_s": round(1e3 * batch * verb.steps / run_times["run_ms"]),
+        "temporary_mb": round(program.memory_analysis().temp_size_in_bytes / 2**20, 1),
     }
-
-
-def _quality(
-    solution: jaxik.Solution, given: _Given, among: mujoco.MjModel | None, pairs: set[frozenset[str]]
-) -> dict[str, Any]:
-    q, target = np.asarray(solution.q[:JUDGED]), np.asarray(given.target.wxyz_xyz[:JUDGED])
-    verdict = judged(read_source("panda").model, q, {"tcp": target})
-    converged = np.asarray(solution.converged)
-    figures = {
+    if verb.judge is None:
+        return figures
+    q, converged = np.asarray(result.q[:JUDGED]), np.asarray(result.converged)
+    verdict = verb.judge(given, q)
+    figures |= {
         "converged": float(f"{converged.mean():.5g}"),
         "reached": float(f"{verdict.within(POSITION, ORIENTATION).mean():.5g}"),
         "outside_limits": int(verdict.outside.sum()),
-        "mean_steps": round(float(np.mean(solution.iterations)), 2),
+        "mean_steps": round(float(np.mean(result.iterations)), 2),
     }
-    if among is None:
-        return figures
-    distances = least_distances(among, q[converged[: len(q)]], pairs)
-    return {**figures, "colliding": int(np.sum(distances < -PENETRATION))}
+    if verb.model is not None:
+        distances = least_distances(verb.model, q[converged[: len(q)]], pairs)
+        figures["colliding"] = int(np.sum(distances < -PENETRATION))
+    return figures
 
 
 def _passed(results: dict[str, Any]) -> bool:

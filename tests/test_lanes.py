@@ -222,6 +222,13 @@ def test_on_an_accelerator_short_loops_and_sums_are_written_out_and_give_the_sam
     np.testing.assert_allclose(mapped(matrices), want, rtol=1e-12)
 
 
+def test_a_default_device_says_what_programs_are_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert devices.accelerated()
+    with jax.default_device(jax.devices("cpu")[0]):
+        assert not devices.accelerated()
+
+
 def test_what_is_written_twice_is_computed_once_unless_it_has_an_effect() -> None:
     seen: list[float] = []
 

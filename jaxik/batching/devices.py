@@ -13,10 +13,11 @@ from jaxik.core.errors import JaxikError, JaxikWarning
 
 # Elements for each core up to which they are not worth sharing out.
 WORTH_SHARING = 128
-# On an H200 a turn of `solve`'s loop takes 0.28 ms and 4.3 ns for each lane. N Pandas on W lanes take 10 N / W turns,
-# and 95 more with the last ones: least at 83 sqrt(N) lanes. With loops over terms a million took 193 ms on 131,072
-# lanes, 228 on a quarter of these; without, 162, and 551 on four times as many.
-LANES_BY_ROOT = 83
+# A turn of a loop costs a GPU as much for few lanes as for many, and each lane; the last elements take as many turns on
+# any number of lanes: what is least grows with the root of the batch. On an H200 `solve` and `search` of a million
+# Pandas take 141 and 174 ms on 65,536 lanes, 133 and 204 on 131,072, 116 and 263 on 32,768; of 10,000 they take 19 and
+# 26 ms on 8,192, 23 and 29 on 16,384, 19 and 28 on 4,096.
+LANES_BY_ROOT = 42
 # From so many elements on idle cores are worth a word: 4,096 solves of an arm take 31 to 43 ms with a second core idle,
 # 23 to 26 without threads in the way. Hundreds are over in a few ms either way.
 WORTH_A_WORD = 4096
@@ -99,7 +100,11 @@ def say_idle(elements: int) -> None:
 
 
 def accelerated() -> bool:
-    return jax.default_backend() != "cpu"
+    """Whether programs run on something else than a CPU, by `jax.default_device` where that is set."""
+    chosen = jax.config.jax_default_device
+    if chosen is None:
+        return jax.default_backend() != "cpu"
+    return getattr(chosen, "platform", chosen) != "cpu"
 
 
 def lanes_for(width: int, elements: int) -> int:

@@ -24,7 +24,7 @@ from jaxik.batching.deduplicate import equation_key
 from jaxik.batching.primitive_rules import ELEMENTWISE, RULES, Batched, aligned, all_batched, bind, by_vmap, with_lanes
 
 # Loops of up to so many turns are written out on an accelerator, where a turn is a kernel or more. With contractions
-# written out too, an H200 takes 8 ms for `solve` of 1,000 Pandas, 40 before, and 131 for a million, 228 before.
+# written out too, an H200 takes 8 ms for `solve` of 1,000 Pandas, 40 before.
 WRITTEN_OUT = 16
 
 
