@@ -101,7 +101,7 @@ def say_idle(elements: int) -> None:
 
 def accelerated() -> bool:
     """Whether programs run on something else than a CPU, by `jax.default_device` where that is set."""
-    chosen = jax.config.jax_default_device
+    chosen = getattr(jax.config, "jax_default_device", None)
     if chosen is None:
         return jax.default_backend() != "cpu"
     return getattr(chosen, "platform", chosen) != "cpu"
