@@ -97,12 +97,12 @@ def _step(box: Program, kinks: list[_Kink], state: State, piece: _Piece) -> tupl
     """A projected Newton step within the piece; where it ends at a kink that does not hold, the piece behind that."""
     within = box._replace(c=piece.c, lower=piece.lower, upper=piece.upper)
     state, clipped = projected_step(within, piece.lower == piece.upper, state)
-    # The scaled H has a diagonal of about 1, which bounds its entries.
-    noise = jnp.abs(piece.c) + jnp.sum(jnp.abs(state.x))
+    # The scaled H has a diagonal of about 1, which bounds its entries. What is not finite makes this NaN: none leaves.
+    noise = jnp.abs(piece.c) + jnp.sum(jnp.abs(state.x) + 0 * (state.gradient + state.added))
     noise = NOISE * jnp.finfo(noise.dtype).eps * noise
     rises = (state.x >= piece.upper) & (state.gradient < -piece.above - noise)
     falls = (state.x <= piece.lower) & (state.gradient > piece.below + noise)
-    leaves = (rises | falls) & jnp.isfinite(jnp.sum(state.gradient) + state.added)
+    leaves = rises | falls
     some = jnp.any(leaves)
     state = state._replace(done=state.done & ~some)
 
