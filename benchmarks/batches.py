@@ -68,7 +68,6 @@ def run(largest_batch: int | None = None) -> dict[str, Any]:
     for batch in [batch for batch in BATCHES if batch <= largest] or [largest]:
         for name, verb in verbs.items():
             results[name][batch] = _measured(verb, batch, pairs)
-            print(name, batch, results[name][batch], flush=True)
     return {"verbs": results, "passed": _passed(results)}
 
 
