@@ -26,6 +26,8 @@ import numpy as np
 import jaxik
 from benchmarks.judge import Verdict, judged, least_distances
 from benchmarks.scenes import arm_among_boxes
+from benchmarks.search_bodies import BODIES
+from benchmarks.searching import targets_of
 from benchmarks.timing import compiled, timed
 from jaxik.robot.loading.sources import read_source
 
@@ -36,7 +38,6 @@ JUDGED, POSITION, ORIENTATION, PENETRATION = 10_000, 1e-4, 1e-3, 1e-6
 REPEATS = 5
 SUCCESS = 0.999
 SEARCHES = ("search", "search among boxes", "humanoid search")
-ENDS = ("left_foot", "right_foot", "left_hand", "right_hand")
 TRACKED, RADIUS = 100, 0.05  # steps of a track, and of its circle [m]
 
 
@@ -128,15 +129,16 @@ def _of_panda(robot: jaxik.Robot, world: jaxik.World, model: mujoco.MjModel) -> 
 
 def _of_humanoid() -> dict[str, _Verb]:
     robot = jaxik.load_robot("humanoid")
-    frames, held = {name: robot.frame(name) for name in ENDS}, (jaxik.ConfigurationLimit(),)
+    frames, held = BODIES["humanoid"], (jaxik.ConfigurationLimit(),)
 
     @functools.lru_cache(maxsize=1)
     def given(batch: int) -> tuple[jax.Array, dict[str, jaxlie.SE3]]:
         q, goal = robot.sample(jax.random.key(1), (2, batch))
-        return q, {name: robot.frame_pose(goal, frame) for name, frame in frames.items()}
+        return q, targets_of(robot, frames, goal)
 
     def problem(targets: dict[str, jaxlie.SE3]) -> jaxik.Problem:
-        return jaxik.Problem(robot, {name: jaxik.FrameTask(frames[name], targets[name]) for name in ENDS}, limits=held)
+        tasks = {name: jaxik.FrameTask(robot.frame(name), targets[name]) for name in frames}
+        return jaxik.Problem(robot, tasks, limits=held)
 
     def judge(given: tuple[Any, ...], q: np.ndarray) -> Verdict:
         return judged(read_source("humanoid").model, q, {name: x.wxyz_xyz[: len(q)] for name, x in given[1].items()})

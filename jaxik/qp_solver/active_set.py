@@ -6,13 +6,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver import goldfarb_idnani
 from jaxik.qp_solver.certificate import unbounded_direction
 from jaxik.qp_solver.finalize import all_finite, finalize
 from jaxik.qp_solver.options import QPOptions, max_iterations
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
-from jaxik.qp_solver.scaling import ScaledQP, scaled_qp
+from jaxik.qp_solver.scaling import ScaledQP, scaled_qp, with_symmetric_hessian
 from jaxik.qp_solver.sweep_tableau import (
     Point,
     Rounding,
@@ -102,8 +101,7 @@ def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPO
       A `QPSolution`; failure is a status.
     """
     options = QPOptions() if options is None else options
-    # Else each product with it would compute it again.
-    program = program._replace(H=materialize(0.5 * (program.H + program.H.T)))
+    program = with_symmetric_hessian(program)
     solvable = _solvable(program, all_finite(program) & jnp.all(program.lower <= program.upper))
     scaled = scaled_qp(solvable)
     state = _initial_state(solvable, scaled, warm_start)

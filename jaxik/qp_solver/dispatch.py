@@ -10,14 +10,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
-from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver.active_set import minimise as minimise_active_set
 from jaxik.qp_solver.elastic_box import elastic_projected_newton
 from jaxik.qp_solver.elastic_equalities import elastic_equalities
 from jaxik.qp_solver.options import QPOptions, max_iterations, tolerance
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.projected_newton import projected_newton
-from jaxik.qp_solver.scaling import units
+from jaxik.qp_solver.scaling import units, with_symmetric_hessian
 
 
 def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPOptions | None = None) -> QPSolution:
@@ -39,9 +38,9 @@ def minimise_in_box(
 ) -> QPSolution:
     """Minimise a program of bounds alone, which do not cross, that has a minimum."""
     options = QPOptions() if options is None else options
-    hessian = materialize(0.5 * (program.H + program.H.T))
-    unit = units(hessian)
-    scaled = Program(unit[:, None] * hessian * unit, unit * program.c, program.lower / unit, program.upper / unit)
+    program = with_symmetric_hessian(program)
+    unit = units(program.H)
+    scaled = Program(unit[:, None] * program.H * unit, unit * program.c, program.lower / unit, program.upper / unit)
     limit = max_iterations(options, program.c.shape[0])
     solution = projected_newton(scaled, warm_start, limit, tolerance(options, program.c.dtype))
     return dataclasses.replace(solution, x=unit * solution.x, bound_multipliers=solution.bound_multipliers / unit)
@@ -55,10 +54,11 @@ def minimise_in_elastic_box(
     Rows are one or more blocks of 2 n: upper bounds, `x <= h`, then lower ones, `-x <= h`, each with its penalty.
     """
     options = QPOptions() if options is None else options
-    hessian = materialize(0.5 * (program.H + program.H.T))
     rows = 0 if program.h is None else program.h.shape[0]
     limit = max_iterations(options, program.c.shape[0] + rows)
-    return elastic_projected_newton(program._replace(H=hessian), warm_start, limit, tolerance(options, program.c.dtype))
+    return elastic_projected_newton(
+        with_symmetric_hessian(program), warm_start, limit, tolerance(options, program.c.dtype)
+    )
 
 
 def minimise_with_elastic_equalities(
@@ -70,6 +70,5 @@ def minimise_with_elastic_equalities(
     """
     del warm_start
     options = QPOptions() if options is None else options
-    hessian = materialize(0.5 * (program.H + program.H.T))
     limit = max_iterations(options, program.c.shape[0])
-    return elastic_equalities(program._replace(H=hessian), limit, tolerance(options, program.c.dtype))
+    return elastic_equalities(with_symmetric_hessian(program), limit, tolerance(options, program.c.dtype))

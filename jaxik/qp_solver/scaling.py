@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver.program import Program
 
 
@@ -51,6 +52,11 @@ class ScaledQP(NamedTuple):
     def is_bound(self) -> jax.Array:
         """Mask (N,) of the constraints that are bounds."""
         return jnp.arange(self.vector.shape[0]) < self.variables
+
+
+def with_symmetric_hessian(program: Program) -> Program:
+    """The program with the symmetric part of its H, computed once: else each product with it would compute it again."""
+    return program._replace(H=materialize(0.5 * (program.H + program.H.T)))
 
 
 def scaled_qp(program: Program) -> ScaledQP:
