@@ -12,6 +12,7 @@ from jaxik.batching.broadcast import filled
 from jaxik.batching.method import Method
 from jaxik.batching.trailing_vmap import PerElement, is_unbatched, vmap_last, vmap_last_where_mapped
 from jaxik.numerics.fusion import materialize
+from jaxik.numerics.indexing import entries, entry, with_entry
 
 
 class Elements:
@@ -95,10 +96,10 @@ class Elements:
         constants = element.constants(self.one, *one)
 
         def block(i: jax.Array, out: list[jax.Array]) -> list[jax.Array]:
-            given, results = jax.tree.map(lambda x: lax.dynamic_index_in_dim(x, i, keepdims=False), parts)
+            given, results = jax.tree.map(lambda x: entry(x, i), parts)
             found = jax.tree.leaves(of_lanes(self.context(self._differing(given)), *results))
             varying = [x for x, constant in zip(found, constants, strict=True) if constant is None]
-            return [lax.dynamic_update_index_in_dim(x, new, i, 0) for x, new in zip(out, varying, strict=True)]
+            return [with_entry(x, i, new) for x, new in zip(out, varying, strict=True)]
 
         empty = [
             jnp.zeros((blocks, *x.shape, width), x.dtype)
@@ -123,7 +124,7 @@ class Elements:
 
 def lanes_of(results: Any, which: jax.Array) -> Any:
     """Rows `which` (W,) of results (N, ...), lane axis last."""
-    return jax.tree.map(lambda x: jnp.moveaxis(x[which], 0, -1), results)
+    return jax.tree.map(lambda x: jnp.moveaxis(entries(x, which), 0, -1), results)
 
 
 class Packing:

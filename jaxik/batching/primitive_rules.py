@@ -104,8 +104,8 @@ def _dynamic_slice(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] 
     if any(s.mapped for s in starts):
         return None
     zero = jnp.zeros((), jnp.result_type(starts[0].value)) if starts else 0
-    sizes = (*eqn.params["slice_sizes"], size)
-    return [Batched(lax.dynamic_slice(operand.value, [*(s.value for s in starts), zero], sizes), True)]
+    sizes, place = (*eqn.params["slice_sizes"], size), [*(s.value for s in starts), zero]
+    return [Batched(lax.dynamic_slice(operand.value, place, sizes, allow_negative_indices=False), True)]
 
 
 def _dynamic_update_slice(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
@@ -115,7 +115,8 @@ def _dynamic_update_slice(eqn: Any, inputs: list[Batched], size: int) -> list[Ba
     zero = jnp.zeros((), jnp.result_type(starts[0].value)) if starts else 0
     operand_value, update_value = all_batched((operand, update), size)
     place = [*(s.value for s in starts), zero]
-    return [Batched(lax.dynamic_update_slice(operand_value, update_value, place), True)]
+    updated = lax.dynamic_update_slice(operand_value, update_value, place, allow_negative_indices=False)
+    return [Batched(updated, True)]
 
 
 def _pad(eqn: Any, inputs: list[Batched], size: int) -> list[Batched] | None:
@@ -165,13 +166,14 @@ def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
         order = [*batch, *rest]
         for axis in reversed(contract):
             digit, k = (k, 0) if axis == contract[0] else (k % x.shape[axis], k // x.shape[axis])
-            take = lax.index_in_dim if isinstance(digit, int) else lax.dynamic_index_in_dim
-            x = take(x, digit, axis)
-        x = lax.squeeze(lax.transpose(x, (*order, x.ndim - 1, *contract)), range(len(order) + 1, x.ndim))
-        axes = [*range(len(batch)), *(len(batch) + before + i for i in range(len(rest)))]
-        if x.shape[-1] == 1:
-            return lax.broadcast_in_dim(lax.squeeze(x, (x.ndim - 1,)), shape, axes)
-        return lax.broadcast_in_dim(x, shape, (*axes, len(shape) - 1))
+            x = _entry(x, digit, axis)
+        alone = [1] * len(shape)
+        for i, axis in enumerate(order):
+            alone[i if i < len(batch) else i + before] = x.shape[axis]
+        alone[-1] = x.shape[-1]
+        if order != sorted(order):
+            x = lax.transpose(x, (*order, *contract, x.ndim - 1))
+        return lax.broadcast_in_dim(lax.reshape(x, alone), shape, range(len(shape)))
 
     def product(k: Any) -> jax.Array:
         return lax.mul(factor(lhs, lhs_contract, lhs_batch, k, 0), factor(rhs, rhs_contract, rhs_batch, k, free[0]))
@@ -197,6 +199,13 @@ def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
 
     start = functools.reduce(lax.add, map(product, range(first)))
     return [Batched(lax.fori_loop(0, turns, add, start), True)]
+
+
+def _entry(x: jax.Array, index: Any, axis: int) -> jax.Array:
+    """An entry of an axis, which stays."""
+    if not isinstance(index, int):
+        return lax.dynamic_index_in_dim(x, index, axis, allow_negative_indices=False)
+    return lax.slice_in_dim(x, index, index + 1, axis=axis)
 
 
 def _reduce(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.numerics.indexing import entries, with_entries
+
 # More attempts than anyone makes: nothing is left to do for the element, or there is none.
 ALL_MADE = 2**31 - 1
 
@@ -56,13 +58,13 @@ def is_working(slots: Slots) -> jax.Array:
 
 def next_to_conclude(slots: Slots) -> jax.Array:
     """The lanes (W,) with the first attempt of their element that was not concluded yet."""
-    return slots.attempt == slots.concluded[slots.slot]
+    return slots.attempt == entries(slots.concluded, slots.slot)
 
 
 def after_conclusion(slots: Slots, ended: jax.Array, again: jax.Array) -> Slots:
     """The attempts of lanes `ended` (W,) were concluded; `again` (W,) where another one is wanted."""
     concluded = jnp.where(again, slots.attempt + 1, ALL_MADE)
-    return slots._replace(concluded=slots.concluded.at[_written(slots, ended)].set(concluded, mode="drop"))
+    return slots._replace(concluded=with_entries(slots.concluded, _written(slots, ended), concluded))
 
 
 def refill(slots: Slots, total: jax.Array, attempts: bool) -> tuple[Slots, jax.Array]:
@@ -74,7 +76,7 @@ def refill(slots: Slots, total: jax.Array, attempts: bool) -> tuple[Slots, jax.A
     Returns:
       The slots, and the lanes (W,) with new attempts.
     """
-    concluded, begun = slots.concluded[slots.slot], slots.begun[slots.slot]
+    concluded, begun = entries(slots.concluded, slots.slot), entries(slots.begun, slots.slot)
     goes_on = (slots.attempt == concluded - 1) & (begun == concluded)
     free = (slots.attempt < concluded) & ~goes_on
     turn = slots.next_in_queue + jnp.cumsum(free, dtype=jnp.int32) - 1

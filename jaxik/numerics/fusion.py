@@ -29,11 +29,8 @@ def _materialize_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> t
 
 
 def divide_by_one(x: jax.Array, other: jax.Array) -> jax.Array:
-    """The same numbers, forwards and backwards, divided by 1 + 0 * other.
-
-    `other` may be infinite, but not NaN, which would make all NaN.
-    """
-    return x / (1 + 0 * jnp.clip(jax.lax.stop_gradient(other), -1, 1))
+    """The same numbers, forwards and backwards, divided by what is 1 whatever `other` is, but not NaN."""
+    return x / jnp.maximum(jnp.minimum(jax.lax.stop_gradient(other), 0.5), 1)
 
 
 def divide_once(x: jax.Array, unit: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from jax import lax
 from jaxik.numerics.alone import is_alone
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import divide_once, materialize
+from jaxik.numerics.indexing import entry
 
 PAD = -1
 
@@ -163,9 +164,9 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
         rows, smallest = carry
         # Out of the kernel that updates the rows, which is scalar code else, and copies them first: on lanes, 41 rows
         # take 0.7 of the time.
-        pivot_row = materialize(lax.dynamic_index_in_dim(rows, k, 0, keepdims=False))
-        pivot = lax.dynamic_index_in_dim(pivot_row, k, 0, keepdims=False)
-        factor = lax.dynamic_index_in_dim(rows, k, 1, keepdims=False) / pivot
+        pivot_row = materialize(entry(rows, k))
+        pivot = entry(pivot_row, k)
+        factor = entry(rows, k, 1) / pivot
         # The pivot row itself becomes its multiple with a leading one.
         factor = materialize(jnp.where(place == k, 1 - 1 / pivot, factor))
         return (rows - factor[:, None] * pivot_row, jnp.minimum(smallest, pivot)), None

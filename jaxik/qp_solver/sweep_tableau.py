@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.indexing import entry
 from jaxik.numerics.linalg import product
 from jaxik.qp_solver.scaling import ScaledQP
 
@@ -61,7 +62,7 @@ def one_hot(k: jax.Array, size: int) -> jax.Array:
 
 def column(entries: jax.Array, k: jax.Array) -> jax.Array:
     """Column k (N,), gathered: a masked sum over all columns takes 180 times as long at 67 constraints on lanes."""
-    return lax.dynamic_index_in_dim(entries, k, 0, keepdims=False)
+    return entry(entries, k)
 
 
 def diagonal(matrix: jax.Array) -> jax.Array:
@@ -112,10 +113,10 @@ def pivot_many(scaled: ScaledQP, table: Tableau, changing: jax.Array) -> Tableau
 
     def factors_of(entries: jax.Array, k: jax.Array) -> tuple[jax.Array, ...]:
         """The factors of the sweep by constraint k, and its pivot."""
-        column_k = lax.dynamic_index_in_dim(entries, k, 0, keepdims=False)
-        raw = lax.dynamic_index_in_dim(column_k, k, 0, keepdims=False)
-        on = lax.dynamic_index_in_dim(activating, k, 0, keepdims=False)
-        enabled = lax.dynamic_index_in_dim(changing, k, 0, keepdims=False)
+        column_k = entry(entries, k)
+        raw = entry(column_k, k)
+        on = entry(activating, k)
+        enabled = entry(changing, k)
         enabled = enabled & (~on | (raw < -numbers.dependent))
         pivot = jnp.where(on, raw, curvature(raw, k < n, numbers))
         return *sweep_factors(every == k, column_k, pivot, on, enabled), raw

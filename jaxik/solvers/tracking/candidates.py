@@ -9,6 +9,7 @@ from jax import lax
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics.reduced import movable
 from jaxik.kinematics.topology import dofs_of_entries
+from jaxik.numerics.indexing import with_entry
 from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import Problem
 from jaxik.solvers.nonlinear.continuation import continued
@@ -89,7 +90,7 @@ def candidates(
         at_origin = jnp.where(k == 0, found.q, q_origin), jnp.where(k == 0, kept, kept_origin)
         miss = jnp.sqrt(2 * jnp.where(jnp.isfinite(found.cost), found.cost, 0))
         here = Candidates(found.q, ~kept, miss)
-        by_step = jax.tree.map(lambda xs, x: lax.dynamic_update_index_in_dim(xs, x, k, 0), by_step, here)
+        by_step = jax.tree.map(lambda xs, x: with_entry(xs, k, x), by_step, here)
         return (found.q, kept, *at_origin), by_step
 
     none = jnp.zeros((lanes, *shape), bool)
