@@ -17,7 +17,7 @@ from ur_kinematics import branches as closed_form
 
 import jaxik
 from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, search
-from jaxik.solvers.search.starts import _inward
+from jaxik.solvers.search.starts import _inward, kronecker_offsets
 
 
 def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
@@ -283,3 +283,17 @@ def test_starts_among_obstacles_are_from_the_middle_of_joints_with_ends(stride: 
     sampler = SimpleNamespace(stride=np.asarray(stride))
     found = _inward(robot.topology, cast(Any, sampler), robot.limit_lower, robot.limit_upper, 0.5)
     np.testing.assert_allclose(found, [1.0 if moved else 0.0, 0, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
+def test_starts_are_spread_evenly_and_not_where_samples_of_the_same_keys_are(impl: str) -> None:
+    robot, count = jaxik.load_robot("panda"), 4096
+    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0, impl=impl), i))(jnp.arange(count))
+    shares = np.asarray(kronecker_offsets(keys, robot.topology), float) / 2**32
+    # As `robot.sample` draws them: searches for poses sampled with the key that starts come from would begin there.
+    samples = np.asarray(jax.vmap(lambda key: jax.random.uniform(key, (robot.nq,), jnp.float32))(keys), float)
+    independent = np.corrcoef(np.concatenate([shares, samples], axis=1).T) - np.eye(2 * robot.nq)
+    assert np.abs(independent).max() < 5 / np.sqrt(count)
+    for column in shares.T:
+        held = np.bincount((16 * column).astype(int), minlength=16)
+        assert np.abs(held - count / 16).max() < 5 * np.sqrt(count / 16)
