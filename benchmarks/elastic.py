@@ -4,8 +4,9 @@ The tip as a constraint, held by its row penalties and out of what the speed lim
 limits themselves, which hold or yield to the tip as a task. Interleaved in one process, in the processor's time, as
 other work on the machine moves that least.
 
-Gates: at most 1.1 times the hard one where they hold, 1.5 times where they yield. Last, a constraint took
-1.15 and 1.45 times, a limit 1.15 and 1.6: what is left is in benchmarks/README.md.
+Gates: at most 1.1 times the hard one where they hold, 1.5 times where they yield. Last, a constraint took 1.0 and 1.2
+times, a limit 1.2, 1.3 towards the targets of the hard one, where 87 % yield, and 1.85 towards ones out of reach, where
+all do: what is left is in benchmarks/README.md.
 """
 
 import statistics
@@ -47,11 +48,13 @@ def run() -> dict[str, Any]:
         limit = speed if penalty is None else jaxik.Elastic(speed, penalty=penalty)
         return jaxik.Problem(robot, rest | {"tip": jaxik.FrameTask(tip, target)}, (joints, limit))
 
+    speeds = {"hard": (far, None), "holds": (far, 1.0), "yields": (far, 0.01), "all yield": (away, 0.01)}
     results = {
         "constraint": _compared(constrained, q, {"hard": (near, None), "holds": (near, 10.0), "yields": (far, 10.0)}),
-        "speed": _compared(limited, q, {"hard": (far, None), "holds": (far, 1.0), "yields": (away, 0.01)}),
+        "speed": _compared(limited, q, speeds),
     }
-    passed = all(x["holds"]["times_hard"] <= HOLDS and x["yields"]["times_hard"] <= YIELDS for x in results.values())
+    ratios = [(name, case["times_hard"]) for cases in results.values() for name, case in cases.items()]
+    passed = all(ratio <= (YIELDS if "yield" in name else HOLDS) for name, ratio in ratios)
     return {**results, "passed": passed}
 
 

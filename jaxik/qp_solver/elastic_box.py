@@ -1,9 +1,10 @@
 """Bounds of which some are elastic: projected Newton steps from piece to piece of a piecewise quadratic objective.
 
-An elastic bound is a kink: beyond it the objective of its variable is steeper by the penalty. Between two kinks it is
-quadratic, and they are the bounds of a step of `projected_newton`. A variable that is pressed against a kink by more
-than the penalty goes on to the piece behind it. The objective is continuous, so that steps decrease it across pieces as
-they do within one. What holds takes as many steps as hard bounds.
+An elastic bound is a kink: beyond it the objective of its variable is steeper by the penalty. Gradient steps go across
+kinks. Between two of them the objective is quadratic, and they are the bounds of a step of `projected_newton`. A
+variable that is pressed against a kink by more than the penalty goes on to the piece behind it. The objective is
+continuous, so that steps decrease it across pieces as they do within one. What holds takes as many steps as hard
+bounds.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from jaxik.core.status import Status
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import stationarity
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
-from jaxik.qp_solver.projected_newton import NOISE, State, initial_state, projected_step
+from jaxik.qp_solver.projected_newton import NOISE, State, pressed, projected_gradient, projected_step, state_at
 from jaxik.qp_solver.scaling import units
 
 
@@ -59,13 +60,7 @@ def elastic_projected_newton(
     unit = units(program.H)
     box = Program(unit[:, None] * program.H * unit, unit * program.c, program.lower / unit, program.upper / unit)
     kinks = _kinks(program, unit)
-    x, held = jnp.zeros_like(program.c), jnp.zeros(program.c.shape, bool)
-    if warm_start is not None:
-        x, held = _started(box, kinks, warm_start)
-    held = held | (box.lower == box.upper)
-    state = initial_state(box, jnp.clip(x, box.lower, box.upper), held)
-    piece = _piece_at(box, kinks, state.x, state.gradient < 0)
-    state = state._replace(gradient=state.gradient + (piece.c - box.c))
+    state, piece = _start(box, kinks) if warm_start is None else _warm_start(box, kinks, warm_start)
     unfinished = lambda carry: ~carry[0].done & (carry[0].iterations < limit)  # noqa: E731
     state, _ = lax.while_loop(unfinished, lambda carry: _step(box, kinks, *carry), (state, piece))
     return _solution(program, box, kinks, unit, state, tolerance)
@@ -79,24 +74,45 @@ def _kinks(program: Program, unit: jax.Array) -> list[_Kink]:
     return [_Kink(sign, sign * h / unit, penalty * unit) for sign, (h, penalty) in zip(signs, blocks, strict=False)]
 
 
-def _started(box: Program, kinks: list[_Kink], warm_start: ActiveSet) -> tuple[jax.Array, jax.Array]:
-    """The point (n,) at the bounds and kinks of an active set, and the mask (n,) of variables that stay there first."""
-    bound = jnp.where(warm_start.bounds > 0, box.upper, box.lower)
-    held = (warm_start.bounds != 0) & jnp.isfinite(bound)
-    x = jnp.where(held, bound, 0)
-    active = warm_start.rows.reshape(-1, x.shape[0])
-    if warm_start.yielding is not None:
-        active = active | (warm_start.yielding.reshape(active.shape) != 0)
-    for kink, at in zip(kinks, active, strict=True):
-        at = at & jnp.isfinite(kink.place)
-        x, held = jnp.where(at, kink.place, x), held | at
-    return x, held
+def _start(box: Program, kinks: list[_Kink]) -> tuple[State, _Piece]:
+    """The state after gradient steps, and the piece that it is in."""
+    x = jnp.clip(jnp.zeros_like(box.c), box.lower, box.upper)
+    x = projected_gradient(box, x, lambda target, metric: _pulled(kinks, target, metric))
+    state = state_at(box, x, box.lower == box.upper)
+    # What a kink holds is pressed against it from beyond.
+    piece = _piece_at(box, kinks, x, state.gradient < 0)
+    state = state._replace(gradient=state.gradient + (piece.c - box.c))
+    return state._replace(fixed=state.fixed | pressed(_within(box, piece), state)), piece
+
+
+def _warm_start(box: Program, kinks: list[_Kink], active: ActiveSet) -> tuple[State, _Piece]:
+    """The state at the bounds and kinks of an active set, and the piece that it is in."""
+    bound = jnp.where(active.bounds > 0, box.upper, box.lower)
+    fixed = (active.bounds != 0) & jnp.isfinite(bound)
+    x, passed = jnp.where(fixed, bound, 0), jnp.zeros(fixed.shape, bool)
+    holds = active.rows.reshape(-1, x.shape[0])
+    yields = jnp.zeros_like(holds) if active.yielding is None else active.yielding.reshape(holds.shape) != 0
+    for kink, at, beyond in zip(kinks, holds, yields, strict=True):
+        farther = jnp.maximum if kink.sign > 0 else jnp.minimum
+        place = jnp.where(jnp.isfinite(kink.place), kink.place, x)
+        x = jnp.where(beyond, farther(x, place), jnp.where(at, place, x))
+        fixed, passed = fixed | at, passed | (beyond & (kink.sign > 0))
+    x = jnp.clip(x, box.lower, box.upper)
+    piece = _piece_at(box, kinks, x, passed)
+    return state_at(_within(box, piece), x, fixed | (box.lower == box.upper)), piece
+
+
+def _pulled(kinks: list[_Kink], x: jax.Array, curvature: jax.Array) -> jax.Array:
+    """Points (n,) pulled back to kinks that they are beyond, by as much as the penalty of each moves a spring."""
+    for kink in kinks:
+        beyond = kink.sign * (x - kink.place)
+        x = jnp.where(beyond > 0, x - kink.sign * jnp.minimum(beyond, kink.penalty / curvature), x)
+    return x
 
 
 def _step(box: Program, kinks: list[_Kink], state: State, piece: _Piece) -> tuple[State, _Piece]:
     """A projected Newton step within the piece; where it ends at a kink that does not hold, the piece behind that."""
-    within = box._replace(c=piece.c, lower=piece.lower, upper=piece.upper)
-    state, clipped = projected_step(within, piece.lower == piece.upper, state)
+    state, clipped = projected_step(_within(box, piece), piece.lower == piece.upper, state)
     # The scaled H has a diagonal of about 1, which bounds its entries. What is not finite makes this NaN: none leaves.
     noise = jnp.abs(piece.c) + jnp.sum(jnp.abs(state.x) + 0 * (state.gradient + state.added))
     noise = NOISE * jnp.finfo(noise.dtype).eps * noise
@@ -113,6 +129,11 @@ def _step(box: Program, kinks: list[_Kink], state: State, piece: _Piece) -> tupl
 
     # After a step to the first bound, those that are fixed stay so: else it might be repeated.
     return lax.cond(clipped & some, onward, lambda: (state, piece))
+
+
+def _within(box: Program, piece: _Piece) -> Program:
+    """The program of a piece."""
+    return box._replace(c=piece.c, lower=piece.lower, upper=piece.upper)
 
 
 def _piece_at(box: Program, kinks: list[_Kink], x: jax.Array, upper: jax.Array) -> _Piece:
