@@ -41,7 +41,7 @@ def test_steps_reach_the_minimum_that_daqp_finds(name: str, dtype: object) -> No
     assert ((x >= lower) & (x <= upper)).all()
     assert float(found.kkt_residual.max()) <= (1e-5 if dtype == jnp.float32 else 1e-11)
     # Of an arm from the clipped free minimum 3.4 at least; of thirty variables 11.7.
-    assert np.mean(found.iterations) < (1.5 if lower.shape[1] == 7 else 8.5 if dtype == jnp.float64 else 12)
+    assert np.mean(found.iterations) < (1.5 if lower.shape[1] == 7 else 10.5 if dtype == jnp.float64 else 13)
     undecided = 0
     for i in range(COUNT):
         hessian, slope = given[0][i], given[1][i]
