@@ -19,7 +19,15 @@ from jaxik.core.status import Status
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import stationarity
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
-from jaxik.qp_solver.projected_newton import NOISE, State, pressed, projected_gradient, projected_step, state_at
+from jaxik.qp_solver.projected_newton import (
+    NOISE,
+    State,
+    pressed,
+    projected_gradient,
+    projected_step,
+    rounding,
+    state_at,
+)
 from jaxik.qp_solver.scaling import units
 
 
@@ -81,8 +89,9 @@ def _start(box: Program, kinks: list[_Kink]) -> tuple[State, _Piece]:
     state = state_at(box, x, box.lower == box.upper)
     # What a kink holds is pressed against it from beyond.
     piece = _piece_at(box, kinks, x, state.gradient < 0)
-    state = state._replace(gradient=state.gradient + (piece.c - box.c))
-    return state._replace(fixed=state.fixed | pressed(_within(box, piece), state)), piece
+    within, gradient = _within(box, piece), state.gradient + (piece.c - box.c)
+    fixed = state.fixed | pressed(within, x, gradient, rounding(within, x))
+    return state._replace(gradient=gradient, fixed=fixed), piece
 
 
 def _warm_start(box: Program, kinks: list[_Kink], active: ActiveSet) -> tuple[State, _Piece]:

@@ -71,7 +71,7 @@ def projected_newton(
     equal, x = program.lower == program.upper, jnp.clip(jnp.zeros_like(program.c), program.lower, program.upper)
     if warm_start is None:
         state = state_at(program, projected_gradient(program, x), equal)
-        state = state._replace(fixed=equal | pressed(program, state))
+        state = state._replace(fixed=equal | pressed(program, state.x, state.gradient, rounding(program, state.x)))
     else:
         bound = jnp.where(warm_start.bounds > 0, program.upper, program.lower)
         fixed = equal | ((warm_start.bounds != 0) & jnp.isfinite(bound))
@@ -125,12 +125,15 @@ def state_at(program: Program, x: jax.Array, fixed: jax.Array) -> State:
     )
 
 
-def pressed(program: Program, state: State) -> jax.Array:
-    """Mask (n,) of variables at a bound that the gradient presses them against."""
-    sizes = jnp.abs(program.c) + product(jnp.abs(program.H), jnp.abs(state.x))
-    noise = NOISE * jnp.finfo(sizes.dtype).eps * sizes
-    lower = (state.x <= program.lower) & (state.gradient > noise)
-    return lower | ((state.x >= program.upper) & (state.gradient < -noise))
+def rounding(program: Program, x: jax.Array) -> jax.Array:
+    """What (n,) of the gradient at a point (n,) is rounding."""
+    noise = jnp.abs(program.c) + product(jnp.abs(program.H), jnp.abs(x))
+    return NOISE * jnp.finfo(x.dtype).eps * noise
+
+
+def pressed(program: Program, x: jax.Array, gradient: jax.Array, noise: jax.Array) -> jax.Array:
+    """Mask (n,) of variables at a bound that the gradient presses them against by more than noise (n,)."""
+    return ((x <= program.lower) & (gradient > noise)) | ((x >= program.upper) & (gradient < -noise))
 
 
 def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[State, jax.Array]:
@@ -155,7 +158,7 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     target = x + step
     clipped = jnp.clip(target, lower, upper)
     gradient = product(program.H, clipped) + program.c
-    noise = NOISE * eps * (jnp.abs(program.c) + product(jnp.abs(program.H), jnp.abs(clipped)))
+    noise = rounding(program, clipped)
     # The mean gradient gives the difference of a quadratic exactly.
     moved = clipped - x
     promised, tolerated = jnp.sum(state.gradient * moved), jnp.sum(noise * jnp.abs(moved))
@@ -169,7 +172,7 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     shortened = jnp.where(blocked, jnp.where(step > 0, upper, lower), jnp.clip(x + fraction * step, lower, upper))
     x = jnp.where(sufficient, clipped, shortened)
     gradient = lax.cond(sufficient, lambda: gradient, lambda: product(program.H, shortened) + program.c)
-    active = ((x <= lower) & (gradient > noise)) | ((x >= upper) & (gradient < -noise))
+    active = pressed(program, x, gradient, noise)
     released = ((x <= lower) & (gradient < -noise)) | ((x >= upper) & (gradient > noise))
     # The error of an ill-conditioned elimination is removed by the next one, as long as it shrinks.
     remaining = jnp.max(jnp.where(free, jnp.abs(gradient), 0))
