@@ -1,7 +1,7 @@
 """`CollisionLimit` in `step`: shapes stay apart on the way to a target, and come apart where they overlap."""
 
 import dataclasses
-from functools import cache
+import functools
 from typing import Any
 
 import chex
@@ -14,6 +14,7 @@ import pytest
 from tables import exhaustive
 
 import jaxik
+from jaxik.collision.nearest import nearest_of
 from jaxik.core.errors import JaxikError
 from jaxik.kinematics.motion import Motion
 
@@ -31,7 +32,7 @@ BALLS = [((0.6, 0, 0.6), 0.12), ((-0.5, 0, 0.9), 0.15), ((0.2, 0, 1.1), 0.1)]
 STEPS, DT, COUNT, INSIDE = 60, 0.02, 150, 50
 
 
-@cache
+@functools.cache
 def arm() -> jaxik.Robot:
     return jaxik.load_robot(ARM, geometry="model")
 
@@ -59,7 +60,7 @@ def walk(given: jaxik.Problem, q: jax.Array) -> tuple[jax.Array, jaxik.StepResul
     return jnp.concatenate([q[None], results.q]), results
 
 
-@cache
+@functools.cache
 def starts() -> tuple[jax.Array, jax.Array, np.ndarray]:
     """Configurations, targets around obstacles and in them, and the clearance of the configurations."""
     q = arm().sample(jax.random.key(0), COUNT)
@@ -85,7 +86,7 @@ def by_mujoco(path: np.ndarray) -> np.ndarray:
     return depth
 
 
-@cache
+@functools.cache
 def walked() -> tuple[np.ndarray, jaxik.StepResult]:
     q, targets, _ = starts()
     return jax.device_get(walk(problem(targets, jaxik.CollisionLimit(world())), q))
@@ -169,6 +170,18 @@ def test_rows_are_derivatives_of_distances_to_the_nearest_pairs() -> None:
     np.testing.assert_allclose(right, 0.5 * (distances(q) - 0.01), atol=1e-12)
     timed = dataclasses.replace(limit, rate=jnp.asarray(3.0))
     np.testing.assert_allclose(rows(timed, q)[1], (1 - np.exp(-0.3)) * (distances(q) - 0.01), atol=1e-12)
+
+
+def test_the_nearest_of_many_distances_are_those_of_a_sort() -> None:
+    rng = np.random.default_rng(0)
+    for size, count in ((500, 8), (1831, 8), (256, 4), (300, 300), (5, 8)):
+        distance = rng.normal(size=(64, size))
+        # Masked obstacles: of some elements fewer than k are there, or none.
+        distance[rng.random((64, size)) < rng.choice([0.0, 0.5, 0.99, 1.0], (64, 1))] = np.inf
+        found, which = jax.vmap(functools.partial(nearest_of, count=count))(jnp.asarray(distance))
+        assert np.array_equal(found, np.sort(distance, axis=1)[:, :count])
+        assert np.array_equal(np.take_along_axis(distance, np.asarray(which), 1), found)
+        assert all(len(set(row)) == len(row) for row in np.asarray(which).tolist())
 
 
 def test_rows_are_of_the_pairs_that_may_meet_first() -> None:
@@ -261,7 +274,7 @@ def solvable(targets: Any, limit: jaxik.CollisionLimit) -> jaxik.Problem:
     return dataclasses.replace(problem(targets, None), limits=(jaxik.ConfigurationLimit(), limit))
 
 
-@cache
+@functools.cache
 def settled() -> jaxik.Solution:
     q, targets, _ = starts()
     return jaxik.solve(solvable(targets, jaxik.CollisionLimit(world())), q)

@@ -1,5 +1,6 @@
 """The nearest pairs of all, which get a row each in a solver."""
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -34,6 +35,8 @@ from jaxik.numerics.fusion import materialize
 # How far beside a configuration curvatures are compared [rad or m], and the share by which they may differ; in float32
 # and float64.
 BESIDE = (1e-3, 0.3), (1e-6, 1e-2)
+# Of fewer pairs, less than 16 for each that is wanted, all are searched at once.
+LEAST_ROWS = 4
 
 
 class NearestPairs(NamedTuple):
@@ -85,7 +88,7 @@ def nearest_pairs(
     if soonest:
         moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
         rank = every / jnp.where(every > 0, moved, jnp.min(moved))
-    found, which = _nearest(rank, count)
+    found, which = nearest_of(rank, count)
     return NearestPairs(every[which] if soonest else found, _rows(given, table, kin, which), _held(given, which))
 
 
@@ -94,7 +97,7 @@ def nearest_curvatures(
 ) -> Curvatures:
     """How the rows of the nearest pairs change along `integrate`: these rows alone are differentiated."""
     given = operands(geometry, world, table, kin)
-    _, which = _nearest(separations_of(given), count)
+    _, which = nearest_of(separations_of(given), count)
 
     def rows(dq: jax.Array) -> tuple[jax.Array, jax.Array]:
         moved = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
@@ -145,10 +148,23 @@ def nearest_distances(
     geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, count: int
 ) -> jax.Array:
     """The distances (k,) of the nearest pairs of a table alone."""
-    return _nearest(separations(geometry, world, table, kin), count)[0]
+    return nearest_of(separations(geometry, world, table, kin), count)[0]
 
 
-def _nearest(distance: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """The least distances (k,) of all (p,), and which these are; of equal ones the first."""
-    least, which = lax.top_k(-distance, min(count, distance.size))
-    return -least, which
+def nearest_of(distance: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
+    """The least distances (k,) of all (p,), and which these are.
+
+    The k least are in the k columns with the least entries, of about as many as those have entries: a search of twice
+    the square root of k p entries where one of all takes a fifth of the step that looks for them.
+    """
+    k = min(count, distance.size)
+    rows = math.isqrt(distance.size // max(k, 1))
+    if rows < LEAST_ROWS:
+        least, which = lax.top_k(-distance, k)
+        return -least, which
+    columns = -(-distance.size // rows)
+    # What fills the last row comes after all pairs, as those of equal distances do that have a greater number here.
+    table = jnp.pad(distance, (0, rows * columns - distance.size), constant_values=jnp.inf).reshape(rows, columns)
+    _, nearest = lax.top_k(-jnp.min(table, axis=0), k)
+    least, which = lax.top_k(-table[:, nearest].reshape(-1), k)
+    return -least, which // k * columns + nearest[which % k]
