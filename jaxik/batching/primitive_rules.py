@@ -57,10 +57,11 @@ def aligned(eqn: Any, inputs: list[Batched], size: int) -> list[jax.Array]:
 
 def _broadcast(x: Batched, shape: tuple[int, ...]) -> jax.Array:
     """Give `x` (core shape equal to `shape[:-1]`, or scalar) the full `shape`."""
-    value = jnp.asarray(x.value)
-    core = value.ndim - x.mapped
-    axes = (*range(core), *((len(shape) - 1,) if x.mapped else ()))
-    return value if value.shape == shape else lax.broadcast_in_dim(value, shape, axes)
+    value = x.value if isinstance(x.value, jax.Array) else jnp.asarray(x.value)
+    if value.shape == shape:
+        return value
+    axes = (*range(value.ndim - x.mapped), *((len(shape) - 1,) if x.mapped else ()))
+    return lax.broadcast_in_dim(value, shape, axes)
 
 
 def all_batched(inputs: Sequence[Batched], size: int) -> list[jax.Array]:

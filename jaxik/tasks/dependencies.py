@@ -1,7 +1,7 @@
 """Find what a residual depends on, by tracing it once and recording what it reads."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -91,12 +91,21 @@ class _RecordingKinematics:
         return getattr(self._kin, name)
 
 
-def dofs_read(task: Any, robot: Robot, kin: Kinematics) -> set[int]:
-    """The degrees of freedom that the residual reads through `kin.q`, whether they move its frames or not."""
+class Reading(NamedTuple):
+    """What a residual reads through `kin.q`, whether it moves its frames or not, and how many entries it has."""
+
+    dofs: frozenset[int]
+    size: int
+
+
+def reading(task: Any, robot: Robot, kin: Kinematics) -> Reading:
     watched = _RecordingKinematics(kin)
-    jax.eval_shape(lambda: task.residual(robot, watched))
-    if "q" not in watched.names:
-        return set()
+    shapes = jax.eval_shape(lambda: task.residual(robot, watched))
+    size = sum(x.size for x in jax.tree.leaves(shapes))
+    return Reading(_dofs_read(task, robot) if "q" in watched.names else frozenset(), size)
+
+
+def _dofs_read(task: Any, robot: Robot) -> frozenset[int]:
     told = task.reads_dofs(robot)
     every = set(range(robot.nv))
     if told is not None and not every.issuperset(told):
@@ -104,4 +113,4 @@ def dofs_read(task: Any, robot: Robot, kin: Kinematics) -> set[int]:
             f"{type(task).__name__}.reads_dofs(robot) has {told!r}: degrees of freedom are 0 to {robot.nv - 1}, "
             "robot.v_indices(joint) of a joint"
         )
-    return every if told is None else set(told)
+    return frozenset(every if told is None else told)

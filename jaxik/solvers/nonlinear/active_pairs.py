@@ -110,7 +110,7 @@ def trust(point: LevelsAt, above: Levels, cotangents: tuple[jax.Array, ...], squ
     for name, task in prepared.problem.tasks.items():
         if isinstance(task, ActivePairs):
             level = next(j for j, names in enumerate(prepared.levels) if name in names)
-            mine = list(row_spans(prepared, kin, prepared.levels[level])[name])
+            mine = list(row_spans(prepared, prepared.levels[level])[name])
             excess, found = task.task.excess(robot, kin), task.task.curvatures(robot, kin)
             touching = jnp.abs(excess) <= at(VISIBLE, excess.dtype)
             pressed = jnp.zeros_like(touching)

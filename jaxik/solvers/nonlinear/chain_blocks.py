@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.linalg import PAD, static_gather
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box
@@ -59,9 +58,9 @@ def _filled(lists: list[list[int]]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(places + [PAD] * (most - len(places))) for places in lists)
 
 
-def rows_of(prepared: Formulation, split: Split, kin: Kinematics, level: Level) -> tuple[tuple[int, ...], ...]:
+def rows_of(prepared: Formulation, split: Split, level: Level) -> tuple[tuple[int, ...], ...]:
     """Of each chain its rows (k, r) among those of a level; PAD after the last."""
-    spans = row_spans(prepared, kin, level)
+    spans = row_spans(prepared, level)
     parts = [[item.part for item in items if item.part.task in level] for items in split.items]
     return _filled([[i for p in own for i in spans[p.task][slice(*(p.rows or (None,)))]] for own in parts])
 

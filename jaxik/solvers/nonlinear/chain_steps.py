@@ -179,7 +179,7 @@ def _evaluated(
     """A configuration (nq,) by chains, and what tasks report there."""
     kin = evaluate(prepared, q)
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
-    places = rows_of(prepared, split, kin, level)
+    places = rows_of(prepared, split, level)
     residual = blocks(found.residual, places)
     model, columns = rule.expand(prepared, kin, found, level), split.columns
     if isinstance(model, Rows):

@@ -71,7 +71,7 @@ def items_of(prepared: Formulation) -> list[Item]:
     return [
         item
         for (name, task), read in zip(tasks, prepared.reads, strict=True)
-        for item in _items(robot, name, task, read)
+        for item in _items(robot, name, task, read.dofs)
     ]
 
 

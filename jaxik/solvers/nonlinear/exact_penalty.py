@@ -200,7 +200,7 @@ def row_penalties(prepared: Formulation, kin: Kinematics) -> jax.Array:
 def pull_of(prepared: Formulation, kin: Kinematics, violation: jax.Array) -> jax.Array:
     """The constant force (p,) of each weighted row of the constraints that yields, as `yielded_of` has it."""
     tasks, found = prepared.problem.tasks, []
-    for name, span in row_spans(prepared, kin, prepared.levels[0]).items():
+    for name, span in row_spans(prepared, prepared.levels[0]).items():
         task = tasks[name]
         assert isinstance(task, HardConstraint)
         off = violation[span.start : span.stop]

@@ -20,7 +20,7 @@ from jaxik.solvers.nonlinear.box import Box, from_box
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.nonlinear.slack_variables import with_slack
 from jaxik.tasks.base import Task
-from jaxik.tasks.dependencies import dofs_read
+from jaxik.tasks.dependencies import Reading, reading
 from jaxik.tasks.grouping import Group, groups, map_tasks, vmap_group
 from jaxik.tasks.weights import pairs, row_weights, weighted_rows
 
@@ -33,7 +33,7 @@ class Formulation:
       robot: with the problem's limits, those of leaders tightened so that their followers keep theirs.
       constants: of the kinematics that the tasks read.
       moving: the reduced coordinates: degrees of freedom that the tasks depend on; static.
-      reads: of each task the degrees of freedom that it reads itself; static.
+      reads: of each task the degrees of freedom that it reads itself, and how many rows it has; static.
 
     The slacks come after the robot's own coordinates; tasks do not see them.
     """
@@ -42,7 +42,7 @@ class Formulation:
     robot: Robot = leaf()
     constants: Segments = leaf()
     moving: Coordinates = static()
-    reads: tuple[frozenset[int], ...] = static()
+    reads: tuple[Reading, ...] = static()
 
     @property
     def slack(self) -> tuple[str, ...]:
@@ -83,19 +83,19 @@ def formulation(problem: Problem) -> Formulation:
     limits = with_slack(effective_joint_limits(problem), len(slack))
     reads = _reads(problem, constants)
     # And those that move the frames and subtrees of tasks.
-    used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}.union(*reads)
-    used |= set(range(robot.nv, limits.nv))
+    used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
+    used = used.union(range(robot.nv, limits.nv), *(read.dofs for read in reads))
     moving = coordinates(limits.topology, used, hold_couplings=problem.constraints is None)
     return Formulation(problem, tighten_leader_limits(limits, moving), constants, moving, reads)
 
 
-def _reads(problem: Problem, constants: Segments) -> tuple[frozenset[int], ...]:
-    """The degrees of freedom that each task reads itself."""
-    robot, reads = problem.robot, list[frozenset[int]]()
+def _reads(problem: Problem, constants: Segments) -> tuple[Reading, ...]:
+    """What each task reads itself."""
+    robot, reads = problem.robot, list[Reading]()
 
     def look() -> None:
         kin = forward(constants, robot.q_home)
-        reads.extend(frozenset(dofs_read(task, robot, kin)) for task in problem.tasks.values())
+        reads.extend(reading(task, robot, kin) for task in problem.tasks.values())
 
     jax.eval_shape(look)
     return tuple(reads)
@@ -163,21 +163,23 @@ def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
     return Rows(residual, jacobian)
 
 
-def row_spans(prepared: Formulation, kin: Kinematics, level: Level) -> dict[str, range]:
+def row_spans(prepared: Formulation, level: Level) -> dict[str, range]:
     """Of each task of a level its rows among those of the level."""
-    spans, end, own = dict[str, range](), 0, without_slack(prepared, kin)
-    for group in task_groups(prepared, level):
-        for name, task in zip(group.names, group.tasks, strict=True):
-            shapes = jax.eval_shape(lambda task=task: task.residual(prepared.problem.robot, own))
-            start, end = end, end + sum(x.size for x in jax.tree.leaves(shapes))
-            spans[name] = range(start, end)
+    spans, end = dict[str, range](), 0
+    sizes = {name: read.size for name, read in zip(prepared.problem.tasks, prepared.reads, strict=True)}
+    for name in (name for group in task_groups(prepared, level) for name in group.names):
+        start, end = end, end + sizes[name]
+        spans[name] = range(start, end)
     return spans
+
+
+def count_rows(prepared: Formulation, level: Level) -> int:
+    return sum(map(len, row_spans(prepared, level).values()))
 
 
 def rows_that_count(prepared: Formulation, kin: Kinematics, level: Level, held: Level, alone: jax.Array) -> jax.Array:
     """1 for the rows (m,) of a level that count, 0 for those of tasks other than `held` where these count alone ()."""
-    spans = row_spans(prepared, kin, level)
-    other = np.ones(sum(map(len, spans.values())), bool)
+    spans, other = row_spans(prepared, level), np.ones(count_rows(prepared, level), bool)
     for name in held:
         other[list(spans[name])] = False
     return jnp.where(alone & other, 0, 1).astype(kin.q.dtype)

@@ -10,7 +10,7 @@ from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, to_box
-from jaxik.solvers.nonlinear.formulation import Formulation, Rows, evaluate, rows
+from jaxik.solvers.nonlinear.formulation import Formulation, Rows, count_rows
 from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import (
     GOOD_RATIO,
@@ -39,7 +39,7 @@ POLISHED = 0.25
 
 
 def _empty(prepared: Formulation, q: jax.Array, level: Level) -> Rows:
-    count = jax.eval_shape(lambda: rows(prepared, evaluate(prepared, q), level)).residual.size
+    count = count_rows(prepared, level)
     return Rows(jnp.zeros(count, q.dtype), jnp.zeros((count, len(prepared.moving.own)), q.dtype))
 
 

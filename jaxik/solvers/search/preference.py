@@ -8,7 +8,7 @@ from jaxik.kinematics.manifold import difference
 from jaxik.kinematics.topology import JointType
 from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.solvers.nonlinear.formulation import Formulation
-from jaxik.tasks.dependencies import dofs_read
+from jaxik.tasks.dependencies import reading
 
 
 def unwrap_to_reference(prepared: Formulation, q: jax.Array, reference: jax.Array) -> jax.Array:
@@ -34,7 +34,7 @@ def _free_to_turn(prepared: Formulation) -> list[int]:
 
     def read() -> set[int]:
         kin = forward(prepared.constants, problem.robot.q_home)
-        return set().union(*(dofs_read(task, problem.robot, kin) for task in problem.tasks.values()))
+        return set().union(*(reading(task, problem.robot, kin).dofs for task in problem.tasks.values()))
 
     found: list[set[int]] = []
     jax.eval_shape(lambda: found.append(read()))
