@@ -81,8 +81,10 @@ def _comparable(param: Any) -> Any:
 
 def _comparable_value(value: Any) -> Any:
     """The content of small constants, each of which is an array of its own wherever it is written down."""
-    known = not isinstance(value, Tracer) and not jnp.issubdtype(jnp.result_type(value), jax.dtypes.prng_key)
-    if not known or np.size(value) > SMALL_CONSTANT:
+    unknown = isinstance(value, Tracer) or (
+        isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
+    )
+    if unknown or np.size(value) > SMALL_CONSTANT:
         return id(value)
     array = np.asarray(value)
     return type(value), array.dtype, array.shape, array.tobytes()
