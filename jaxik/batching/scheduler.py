@@ -104,16 +104,17 @@ def _speculate(slots: Slots, idle: jax.Array) -> tuple[Slots, jax.Array]:
     working, width = is_working(slots), slots.slot.shape[0]
     many = jnp.sum(working, dtype=jnp.int32)
     queue_index = jnp.where(working, jnp.cumsum(working, dtype=jnp.int32) - 1, width)
-    listed = jnp.zeros_like(slots.slot).at[queue_index].set(jnp.arange(width, dtype=jnp.int32), mode="drop")
+    listed = with_entries(jnp.zeros_like(slots.slot), queue_index, jnp.arange(width, dtype=jnp.int32))
     number = jnp.cumsum(idle, dtype=jnp.int32) - 1
-    slot = jnp.where(idle, listed[number % many], slots.slot)
-    attempt = jnp.where(idle, slots.begun[slot] + number // many, slots.attempt)
+    slot = jnp.where(idle, entries(listed, number % many), slots.slot)
+    attempt = jnp.where(idle, entries(slots.begun, slot) + number // many, slots.attempt)
     slots = slots._replace(slot=slot, attempt=attempt, done=slots.done & ~idle)
     return _with_begun(slots, idle), idle
 
 
 def _with_begun(slots: Slots, fresh: jax.Array) -> Slots:
-    return slots._replace(begun=slots.begun.at[_written(slots, fresh)].add(1, mode="drop"))
+    begun = slots.begun.at[_written(slots, fresh)].add(1, mode="drop", wrap_negative_indices=False)
+    return slots._replace(begun=begun)
 
 
 def _written(slots: Slots, mask: jax.Array) -> jax.Array:
