@@ -178,10 +178,14 @@ def test_the_nearest_of_many_distances_are_those_of_a_sort() -> None:
         distance = rng.normal(size=(64, size))
         # Masked obstacles: of some elements fewer than k are there, or none.
         distance[rng.random((64, size)) < rng.choice([0.0, 0.5, 0.99, 1.0], (64, 1))] = np.inf
-        found, which = jax.vmap(functools.partial(nearest_of, count=count))(jnp.asarray(distance))
+        nearest = jax.vmap(functools.partial(nearest_of, count=count))
+        found, which = nearest(jnp.asarray(distance))
         assert np.array_equal(found, np.sort(distance, axis=1)[:, :count])
         assert np.array_equal(np.take_along_axis(distance, np.asarray(which), 1), found)
         assert all(len(set(row)) == len(row) for row in np.asarray(which).tolist())
+        distance[:, size // 2] = np.nan
+        found, which = nearest(jnp.asarray(distance))
+        assert np.isnan(found[:, 0]).all() and (which[:, 0] == size // 2).all()
 
 
 def test_rows_are_of_the_pairs_that_may_meet_first() -> None:
@@ -339,6 +343,20 @@ def test_an_obstacle_that_is_nan_is_nonfinite() -> None:
     limit = jaxik.CollisionLimit(world())
     assert (walk(spoilt(problem(targets, limit)), q)[1].status == jaxik.Status.NONFINITE).all()
     assert (jaxik.solve(spoilt(solvable(targets, limit)), q).status == jaxik.Status.NONFINITE).all()
+
+
+def test_an_obstacle_that_is_nan_is_nonfinite_among_many_that_are_far() -> None:
+    q, targets, _ = starts()
+    centers = np.stack([np.linspace(-5, 5, 60), np.full(60, 3.0), np.zeros(60)], axis=1)
+
+    @jax.jit
+    def status(centers: jax.Array) -> jax.Array:
+        limit = jaxik.CollisionLimit(jaxik.World(spheres=jaxik.Spheres(centers, np.full(60, 0.1))))
+        return jaxik.step(problem(targets, limit), q, DT).status
+
+    assert not (status(jnp.asarray(centers)) == jaxik.Status.NONFINITE).any()
+    centers[50] = np.nan
+    assert (status(jnp.asarray(centers)) == jaxik.Status.NONFINITE).all()
 
 
 def test_a_clearance_task_keeps_away_as_far_as_its_cost_goes() -> None:

@@ -152,19 +152,24 @@ def nearest_distances(
 
 
 def nearest_of(distance: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-    """The least distances (k,) of all (p,), and which these are.
+    """The least distances (k,) of all (p,), and which these are; what is NaN comes first, so that it is seen."""
+    found, which = _least(jnp.where(jnp.isnan(distance), -jnp.inf, distance), min(count, distance.size))
+    return jnp.where(jnp.isneginf(found), jnp.nan, found), which
 
-    The k least are in the k columns with the least entries, of about as many as those have entries: a search of twice
-    the square root of k p entries where one of all takes a fifth of the step that looks for them.
+
+def _least(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """The k least entries of x (p,), and which these are.
+
+    They are in the k columns with the least entries, of about as many as those have entries: a search of twice the
+    square root of k p entries where one of all takes a fifth of the step that looks for them.
     """
-    k = min(count, distance.size)
-    rows = math.isqrt(distance.size // max(k, 1))
+    rows = math.isqrt(x.size // max(k, 1))
     if rows < LEAST_ROWS:
-        least, which = lax.top_k(-distance, k)
+        least, which = lax.top_k(-x, k)
         return -least, which
-    columns = -(-distance.size // rows)
-    # What fills the last row comes after all pairs, as those of equal distances do that have a greater number here.
-    table = jnp.pad(distance, (0, rows * columns - distance.size), constant_values=jnp.inf).reshape(rows, columns)
+    columns = -(-x.size // rows)
+    # What fills the last row comes after all entries, as those that equal another do whose number here is greater.
+    table = jnp.pad(x, (0, rows * columns - x.size), constant_values=jnp.inf).reshape(rows, columns)
     _, nearest = lax.top_k(-jnp.min(table, axis=0), k)
     least, which = lax.top_k(-table[:, nearest].reshape(-1), k)
     return -least, which // k * columns + nearest[which % k]

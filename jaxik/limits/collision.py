@@ -171,5 +171,6 @@ class CollisionLimit(Limit):
     def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
         nearest = self._nearest(robot, kin)
         part = share_of_step(self.gain, self.rate, motion)
-        free = jnp.isfinite(nearest.distance)
-        return -nearest.jacobian, jnp.where(free, part * (jnp.where(free, nearest.distance, 0) - self.margin), jnp.inf)
+        absent = jnp.isposinf(nearest.distance)
+        room = jnp.where(absent, 0, nearest.distance) - self.margin
+        return -nearest.jacobian, jnp.where(absent, jnp.inf, part * room)
