@@ -229,8 +229,8 @@ class Distances:
 
     @property
     def clearance(self) -> jax.Array:
-        """The least distance (*batch,) [m]."""
-        return jnp.min(self.distance, axis=-1)
+        """The least distance (*batch,) [m]; NaN where one is."""
+        return _least(self.distance)
 
     @property
     def nearest(self) -> jax.Array:
@@ -259,5 +259,10 @@ def distances(geometry: Geometry, world: World | None, table: PairTable, kin: Ki
 
 
 def clearance(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
-    """The least distance () of all pairs of a table, of one element."""
-    return jnp.min(contacts(geometry, world, table, kin).distance)
+    """The least distance () of all pairs of a table, of one element; NaN where one is."""
+    return _least(contacts(geometry, world, table, kin).distance)
+
+
+def _least(distance: jax.Array) -> jax.Array:
+    """The least (...) of distances (..., p); of many, XLA's minimum leaves out what is NaN."""
+    return jnp.where(jnp.any(jnp.isnan(distance), axis=-1), jnp.nan, jnp.min(distance, axis=-1))
