@@ -35,8 +35,9 @@ from jaxik.numerics.fusion import materialize
 # How far beside a configuration curvatures are compared [rad or m], and the share by which they may differ; in float32
 # and float64.
 BESIDE = (1e-3, 0.3), (1e-6, 1e-2)
-# Of fewer pairs, less than 16 for each that is wanted, all are searched at once.
-LEAST_ROWS = 4
+# Of fewer pairs, less than 100 for each that is wanted, all are searched at once: of a Panda's 475, two searches for
+# eight take as long, and five kernels more.
+LEAST_ROWS = 10
 
 
 class NearestPairs(NamedTuple):
