@@ -352,9 +352,9 @@ def test_an_obstacle_that_is_nan_is_nonfinite_among_many_that_are_far() -> None:
     @jax.jit
     def found(centers: jax.Array) -> tuple[jax.Array, ...]:
         many = jaxik.World(spheres=jaxik.Spheres(centers, np.full(60, 0.1)))
-        status = jaxik.step(problem(targets, jaxik.CollisionLimit(many)), q, DT).status
-        distances = arm().distances(q, many)
-        return status == jaxik.Status.NONFINITE, *map(jnp.isnan, (arm().clearance(q, many), distances.clearance))
+        result, distances = jaxik.step(problem(targets, jaxik.CollisionLimit(many)), q, DT), arm().distances(q, many)
+        least = result.clearance, arm().clearance(q, many), distances.clearance
+        return result.status == jaxik.Status.NONFINITE, *map(jnp.isnan, least)
 
     assert not np.any(found(jnp.asarray(centers)))
     centers[50] = np.nan

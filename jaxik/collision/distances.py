@@ -230,7 +230,7 @@ class Distances:
     @property
     def clearance(self) -> jax.Array:
         """The least distance (*batch,) [m]; NaN where one is."""
-        return _least(self.distance)
+        return least_distance(self.distance)
 
     @property
     def nearest(self) -> jax.Array:
@@ -260,9 +260,10 @@ def distances(geometry: Geometry, world: World | None, table: PairTable, kin: Ki
 
 def clearance(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
     """The least distance () of all pairs of a table, of one element; NaN where one is."""
-    return _least(contacts(geometry, world, table, kin).distance)
+    return least_distance(contacts(geometry, world, table, kin).distance)
 
 
-def _least(distance: jax.Array) -> jax.Array:
-    """The least (...) of distances (..., p); of many, XLA's minimum leaves out what is NaN."""
-    return jnp.where(jnp.any(jnp.isnan(distance), axis=-1), jnp.nan, jnp.min(distance, axis=-1))
+def least_distance(distance: jax.Array) -> jax.Array:
+    """The least (...) of distances (..., p), NaN where one is: of many, XLA's minimum leaves that out."""
+    least = jnp.min(jnp.where(jnp.isnan(distance), -jnp.inf, distance), axis=-1)
+    return jnp.where(jnp.isneginf(least), jnp.nan, least)

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.collision.distances import least_distance
 from jaxik.collision.sweep import march
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.limits.combine import Looks, looking_at_distances, merged_distances, merged_look
@@ -80,7 +81,7 @@ def arrive(
 
 
 def _arrival(fraction: jax.Array, distance: jax.Array, deepest: jax.Array) -> Arrival:
-    least = jnp.min(distance)
+    least = least_distance(distance)
     return Arrival(fraction, least, first_true(distance == least), deepest)
 
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxik.collision.distances import least_distance
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics.forward import forward
@@ -157,4 +158,4 @@ def _nearest(problem: Problem, q: jax.Array) -> dict[str, Any]:
         return {}
     found = merged_distances(looking, problem.robot, forward(constants_of(problem.robot, looking), q))
     names = merged_pair_names(looking, problem.robot)
-    return {"clearance": jnp.min(found), "nearest": jnp.argmin(found).astype(jnp.int32), "pair_names": names}
+    return {"clearance": least_distance(found), "nearest": jnp.argmin(found).astype(jnp.int32), "pair_names": names}
