@@ -179,7 +179,8 @@ def count_rows(prepared: Formulation, level: Level) -> int:
 
 def rows_that_count(prepared: Formulation, kin: Kinematics, level: Level, held: Level, alone: jax.Array) -> jax.Array:
     """1 for the rows (m,) of a level that count, 0 for those of tasks other than `held` where these count alone ()."""
-    spans, other = row_spans(prepared, level), np.ones(count_rows(prepared, level), bool)
+    spans = row_spans(prepared, level)
+    other = np.ones(sum(map(len, spans.values())), bool)
     for name in held:
         other[list(spans[name])] = False
     return jnp.where(alone & other, 0, 1).astype(kin.q.dtype)
