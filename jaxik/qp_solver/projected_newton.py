@@ -19,8 +19,7 @@ from jaxik.core.status import Status
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import product, solve_positive
-from jaxik.qp_solver.finalize import all_finite, solution_of
-from jaxik.qp_solver.optimality import kkt_residual
+from jaxik.qp_solver.finalize import solution_of
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 
 # A gradient below this many roundings of its terms is zero.
@@ -66,7 +65,10 @@ class State(NamedTuple):
 def projected_newton(
     program: Program, warm_start: ActiveSet | None, limit: jax.Array | int, tolerance: jax.Array | float
 ) -> QPSolution:
-    """Minimise a program that has a minimum; the status is TIMEOUT where the iteration does not find it."""
+    """Minimise a program that has a minimum; the status is TIMEOUT where the iteration does not find it.
+
+    Its H has a diagonal of about 1, where it has any curvature.
+    """
     dtype = program.c.dtype
     equal, x = program.lower == program.upper, jnp.clip(jnp.zeros_like(program.c), program.lower, program.upper)
     if warm_start is None:
@@ -82,10 +84,14 @@ def projected_newton(
     side = jnp.where(equal | (state.x == jnp.where(side > 0, program.upper, program.lower)), side, -side)
     multipliers = jnp.where(equal, -state.gradient, side * jnp.maximum(-side * state.gradient, 0))
     nothing = jnp.zeros(0, dtype)
-    residual = kkt_residual(program, state.x, multipliers, nothing, nothing)
-    status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
-    status = jnp.where(all_finite(program), status, Status.NONFINITE)
     x = jnp.where(jnp.isfinite(state.x), state.x, 0)
+    sizes = jnp.abs(program.H) @ jnp.abs(x) + jnp.abs(program.c)
+    most, error = jnp.max(sizes), jnp.max(jnp.abs(state.gradient + multipliers))
+    residual = error / jnp.where(most > 0, most, 1)
+    status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
+    # What is not finite makes sums NaN, also where it is multiplied by zero.
+    finite = jnp.all(jnp.isfinite(sizes) & (program.lower < jnp.inf) & (program.upper > -jnp.inf))
+    status = jnp.where(finite, status, Status.NONFINITE)
     active = ActiveSet(side, jnp.zeros(0, bool))
     return solution_of(program, x, status, (multipliers, nothing, nothing), active, residual, state.iterations)
 
@@ -143,17 +149,15 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
       The state, and whether the step was clipped, not shortened.
     """
     x, free, lower, upper = state.x, ~state.fixed, program.lower, program.upper
-    eye = unit_matrix(x.shape[0], dtype=x.dtype)
-    largest, eps = jnp.max(jnp.abs(program.H)), jnp.finfo(x.dtype).eps
-    unit = jnp.where(largest > 0, largest, 1)
+    eye, eps = unit_matrix(x.shape[0], dtype=x.dtype), jnp.finfo(x.dtype).eps
     # Fixed variables have a pivot, too, which must not look flat beside the others.
-    matrix = jnp.where(free[:, None] & free[None, :], program.H + state.added * eye, unit * eye)
+    matrix = jnp.where(free[:, None] & free[None, :], program.H + state.added * eye, eye)
     step, pivot = solve_positive(matrix, jnp.where(free, -state.gradient, 0))
-    flat = ~(pivot > x.shape[0] * eps * largest)
+    flat = ~(pivot > x.shape[0] * eps)
     step = jnp.where(flat, 0, step)
     # Curvature far above rounding makes every semidefinite H definite; where a hundredth of it does not, H is not one.
-    increased = jnp.where(state.added < FLAT * unit, ADDED_MORE * state.added, jnp.inf)
-    increased = jnp.where(state.added > 0, increased, eps**0.5 * unit)
+    increased = jnp.where(state.added < FLAT, ADDED_MORE * state.added, jnp.inf)
+    increased = jnp.where(state.added > 0, increased, eps**0.5)
     added = jnp.where(flat, increased, state.added)
     target = x + step
     clipped = jnp.clip(target, lower, upper)

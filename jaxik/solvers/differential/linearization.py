@@ -299,8 +299,10 @@ def _level_objective(
     damping = damping[:, None] if damping.ndim else damping
     total = Objective(damping * unit_matrix(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
     if stacked:
+        # Of matrix and right in one product: to compile and to run, it costs what one of them does.
         matrix, right = _stacked(stacked)
-        total = Objective(total.H + matrix.T @ matrix, total.c - right @ matrix)
+        product = jnp.tensordot(jnp.concatenate([matrix, right[:, None]], axis=1), matrix, (0, 0))
+        total = Objective(total.H + product[:-1], total.c - product[-1])
     for objective in overridden:
         total = Objective(total.H + objective.H, total.c + objective.c)
     return total
