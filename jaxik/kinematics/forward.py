@@ -204,9 +204,10 @@ def _swung(motion: jax.Array, force: jax.Array) -> jax.Array:
 def forward(constants: Segments, q: jax.Array) -> Kinematics:
     """Evaluate one configuration (nq,)."""
     plan = constants.plan
-    rotations, positions = _compose(plan, _local_transforms(constants, q))
+    poses = _compose(plan, _local_transforms(constants, q))
+    rotations, positions = poses[:, :, :3], poses[:, :, 3]
     angular, linear, anchors = _motions(constants, rotations, positions)
-    frame_rotations, frame_positions = _frames(constants, rotations, positions)
+    frame_rotations, frame_positions = _frames(constants, poses)
     return Kinematics(
         segments=constants,
         q=q,
@@ -220,19 +221,17 @@ def forward(constants: Segments, q: jax.Array) -> Kinematics:
     )
 
 
-def _frames(constants: Segments, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """World poses of the plan's frames: rotations (F, 3, 3), positions (F, 3)."""
-    carriers = constants.plan.frame_segments
+def _frames(constants: Segments, poses: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """World poses of the plan's frames, rotations (F, 3, 3) and positions (F, 3), from those of segments (S, 3, 4)."""
+    carriers, dtype = constants.plan.frame_segments, poses.dtype
     if WORLD in carriers:
         carriers = [len(constants.plan.joints) if s == WORLD else s for s in carriers]
-        rotations = jnp.concatenate([rotations, unit_matrix(3, dtype=positions.dtype)[None]])
-        positions = jnp.concatenate([positions, jnp.zeros((1, 3), positions.dtype)])
+        poses = jnp.concatenate([poses, unit_matrix(3, 4, dtype=dtype)[None]])
     # One product of four terms is a loop for `lanes`: it goes to memory, and no consumer computes it again.
-    dtype = positions.dtype
-    base = jnp.concatenate([static_gather(rotations, carriers), static_gather(positions, carriers)[:, :, None]], axis=2)
     offset = jnp.concatenate([constants.frame_rotation, constants.frame_position[:, :, None]], axis=2)
     last = jnp.broadcast_to(jnp.asarray([[0, 0, 0, 1]], dtype), (len(carriers), 1, 4))
-    frames = jnp.einsum("fij,fjk->fik", base, jnp.concatenate([offset, last], axis=1))
+    offset = jnp.concatenate([offset, last], axis=1)
+    frames = jnp.einsum("fij,fjk->fik", static_gather(poses, carriers), offset)
     return frames[:, :, :3], frames[:, :, 3]
 
 
@@ -278,8 +277,8 @@ def _blocks(q: jax.Array, starts: list[int], width: int) -> jax.Array:
     return static_gather(q, [start + i for start in starts for i in range(width)]).reshape(len(starts), width)
 
 
-def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
-    """World poses of all segments, rotations (S, 3, 3) and positions (S, 3), from their local transforms.
+def _compose(plan: Plan, local: _Local) -> jax.Array:
+    """World poses of all segments (S, 3, 4), rotations and positions, from their local transforms.
 
     A product of poses is written row by row: XLA makes vector instructions of a loop over lanes only where each array
     that is taken from by a running index is looked at once. The matrix product took three times as long.
@@ -310,7 +309,7 @@ def _compose(plan: Plan, local: _Local) -> tuple[jax.Array, jax.Array]:
             base = static_gather(poses, group.parents)
         _, chain = lax.scan(step, base, jax.tree.map(of_group, ((local.cosines, local.sines), rows)))
         poses = jnp.concatenate([poses, chain.reshape(-1, 3, 4)])
-    return poses[:, :, :3], poses[:, :, 3]
+    return poses
 
 
 def _motions(constants: Segments, rotations: jax.Array, positions: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:

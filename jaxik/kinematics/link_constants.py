@@ -14,6 +14,7 @@ from jaxik.kinematics.topology import WORLD, JointType, subtree
 from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
+from jaxik.numerics.linalg import static_gather
 
 Rows = tuple[jax.Array, jax.Array, jax.Array]
 
@@ -56,8 +57,7 @@ def segments(robot: RobotModel, plan: Plan) -> Segments:
     base_joint = [WORLD if s == WORLD else plan.joints[s] for s in plan.parents]
     paths = [_bodies_between(plan, joint.body, base) for joint, base in zip(joints, base_joint, strict=True)]
     fixed = _fixed_transforms(robot, paths, base_joint)
-    indices = np.array(plan.joints, int)
-    anchors, axis = robot.joint_anchor[indices], robot.joint_axis[indices]
+    anchors, axis = (static_gather(x, plan.joints) for x in (robot.joint_anchor, robot.joint_axis))
     if axis.shape[0]:
         axis = axis / jnp.linalg.norm(axis, axis=1, keepdims=True)
     rotation = fixed.rotation
@@ -66,9 +66,9 @@ def segments(robot: RobotModel, plan: Plan) -> Segments:
     def of_type(kind: JointType) -> jax.Array:
         return jnp.asarray([[[joint.type is kind]] for joint in joints], dtype).reshape(-1, 1, 1)
 
-    hinge, slide, eye = of_type(JointType.HINGE), of_type(JointType.SLIDE), unit_matrix(3, dtype=dtype)
-    parallel = axis[:, :, None] * axis[:, None, :]
-    turn = jax.vmap(lie.skew)(axis) if joints else jnp.zeros((0, 3, 3), dtype)
+    # A hinge turns by I + (1 - cos) K^2 + sin K (Rodrigues), other joints have no K.
+    turn = of_type(JointType.HINGE) * (jax.vmap(lie.skew)(axis) if joints else jnp.zeros((0, 3, 3), dtype))
+    square, eye = turn @ turn, unit_matrix(3, dtype=dtype)
 
     carriers = [WORLD if s == WORLD else plan.joints[s] for s in plan.frame_segments]
     frame_paths = [_bodies_between(plan, topology.frame_body(f), c) for f, c in zip(plan.frames, carriers, strict=True)]
@@ -80,11 +80,11 @@ def segments(robot: RobotModel, plan: Plan) -> Segments:
     return Segments(
         plan=plan,
         axis=axis,
-        reference=robot.qpos0[np.array([j.q_index for j in joints], int)],
-        fixed=rows_of(rotation @ (hinge * parallel + (1 - hinge) * eye), position),
-        cosine=rows_of(hinge * (rotation @ (eye - parallel)), still),
-        sine=rows_of(hinge * (rotation @ turn), still),
-        slide=slide[:, 0] * jnp.einsum("sij,sj->si", rotation, axis),
+        reference=static_gather(robot.qpos0, [j.q_index for j in joints]),
+        fixed=rows_of(rotation @ (eye + square), position),
+        cosine=rows_of(rotation @ -square, still),
+        sine=rows_of(rotation @ turn, still),
+        slide=of_type(JointType.SLIDE)[:, 0] * jnp.einsum("sij,sj->si", rotation, axis),
         frame_rotation=jnp.einsum("fij,fjk->fik", frames.rotation, offset_rotation),
         frame_position=frames.position + jnp.einsum("fij,fj->fi", frames.rotation, offset_position),
         mass=mass,
@@ -118,13 +118,14 @@ def _fixed_transforms(robot: RobotModel, paths: list[list[int]], bases: list[int
     eye, zero = unit_matrix(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
     rotations = jnp.concatenate([eye, jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion[1:])])
     positions = jnp.concatenate([zero, robot.body_position[1:]])
-    anchors = jnp.concatenate([robot.joint_anchor, zero])
+    moved = np.repeat([[base != WORLD] for base in bases], 3, axis=1)
+    anchors = jnp.where(moved, robot.joint_anchor[np.maximum(bases, 0)], 0) if np.any(moved) else 0
 
     def passed(k: int) -> np.ndarray:
         """The body at place k of each path."""
         return np.array([path[k] if k < len(path) else 0 for path in paths])
 
-    rotation, position = rotations[passed(0)], positions[passed(0)] - anchors[np.array(bases, int)]
+    rotation, position = rotations[passed(0)], positions[passed(0)] - anchors
     for k in range(1, max(map(len, paths))):
         position = position + jnp.einsum("sij,sj->si", rotation, positions[passed(k)])
         rotation = rotation @ rotations[passed(k)]

@@ -13,7 +13,7 @@ from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
 from jaxik.numerics.linalg import PAD, static_gather
-from jaxik.numerics.trigonometry import first_quadrant
+from jaxik.numerics.trigonometry import angle_by_sine
 
 # A coordinate this many roundings from its limit has arrived there.
 ARRIVED = 4
@@ -93,7 +93,7 @@ def ball_angle(quaternion: jax.Array) -> jax.Array:
     turned = square > 0
     # The angle has a kink at zero rotation: its derivative there is taken as zero.
     sine = jnp.sqrt(jnp.where(turned, square, 1.0))
-    return jnp.where(turned, 2 * first_quadrant(sine, jnp.abs(q[0])), 0.0)
+    return jnp.where(turned, 2 * sine * angle_by_sine(square, jnp.abs(q[0])), 0.0)
 
 
 def limit_excess(robot: RobotModel, q: jax.Array) -> jax.Array:

@@ -16,7 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.custom_rules import pure_rule
 from jaxik.numerics.fusion import divide_by_one, materialize
-from jaxik.numerics.trigonometry import first_quadrant, sine_cosine
+from jaxik.numerics.trigonometry import angle_by_sine, sine_cosine
 
 # Below this squared angle the series is used; at 0.25 its first neglected term is 2e-17 of the leading one.
 SERIES_ANGLE_SQUARED = 0.25
@@ -124,11 +124,15 @@ def normalized(q: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def quaternion_to_matrix(q: jax.Array) -> jax.Array:
-    """Rotation matrix (3, 3) of a quaternion (4,) wxyz, normalised first."""
-    unit = normalized(q)
-    w, v = unit[0], unit[1:]
-    eye = unit_matrix(3, dtype=q.dtype)
-    return (w * w - jnp.sum(v * v)) * eye + 2 * (v[:, None] * v + w * skew(v))
+    """Rotation matrix (3, 3) of a quaternion (4,) wxyz of any length; one shorter than 1e-15 is the identity.
+
+    With I + 2 (w [v] + [v]^2) / |q|^2, XLA makes a constant of what follows from constants: it leaves products alone of
+    which both factors are broadcast.
+    """
+    square, across = jnp.sum(q * q), skew(q[1:])
+    tiny = square < MINIMUM_NORM * MINIMUM_NORM
+    scale = jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
+    return unit_matrix(3, dtype=q.dtype) + scale * (q[0] * across + across @ across)
 
 
 @quaternion_to_matrix.defjvp
@@ -190,12 +194,7 @@ def _turned_quaternion(primals: tuple[jax.Array], tangents: tuple[jax.Array]) ->
 
 def log_quaternion(q: jax.Array) -> jax.Array:
     """Rotation vector (3,) [rad] of a unit quaternion (4,) wxyz with w >= 0."""
-    w, v = q[0], q[1:]
-    square = jnp.sum(v * v)
-    # asin(s)/s = 1 + s^2/6 has a relative error of 3 s^4/40: below 1e-17 from s^2 = 1e-8 on, in float64.
-    small = square < 1e-8
-    sine = jnp.sqrt(jnp.where(small, 1.0, square))
-    return v / jnp.where(small, 0.5 - square / 12, sine / (2 * first_quadrant(sine, w)))
+    return 2 * angle_by_sine(jnp.sum(q[1:] * q[1:]), q[0]) * q[1:]
 
 
 def log_of_either_sign(q: jax.Array) -> jax.Array:
@@ -263,23 +262,22 @@ def _turned_log(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[
 @traced_once
 def quaternion_log_with_coefficients(q: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """`log_with_coefficients` of a unit quaternion (4,) wxyz with w >= 0."""
-    w = materialize(log_quaternion(q))
-    square = jnp.sum(w * w)
+    cosine, sine2 = q[0], jnp.sum(q[1:] * q[1:])
+    # x / sin(x/2), for x = |w|.
+    ratio = materialize(2 * angle_by_sine(sine2, cosine))
+    square = sine2 * ratio * ratio
     small = square < SERIES_ANGLE_SQUARED
     near = [functools.reduce(lambda total, c: total * square + c, terms) for terms in INVERSE_JACOBIAN_SERIES]
-    s = jnp.where(small, 1.0, square)
-    sine2 = jnp.where(small, 1.0, jnp.sum(q[1:] * q[1:]))
-    cosine, x = q[0], jnp.sqrt(s)
-    sine = jnp.sqrt(sine2)
+    s, sine2 = jnp.where(small, 1.0, square), jnp.where(small, 1.0, sine2)
     # With a = (x/2) cot(x/2): a' = a/(2 s) - 1/(8 sin^2), a'' = a'/(2 s) - a/(2 s^2) + cos/(16 x sin^3), by s.
-    a = x * cosine / (2 * sine)
+    a = ratio * cosine / 2
     a1 = a / (2 * s) - 1 / (8 * sine2)
-    a2 = a1 / (2 * s) - a / (2 * s * s) + cosine / (16 * x * sine * sine2)
+    a2 = a1 / (2 * s) - a / (2 * s * s) + cosine / (16 * ratio * sine2 * sine2)
     k = (1 - a) / s
     k1 = -(a1 + k) / s
     k2 = -(a2 + 2 * k1) / s
     k, k1, k2 = (jnp.where(small, series, far) for series, far in zip(near, (k, k1, k2), strict=True))
-    return w, materialize(k), materialize(k1), k2
+    return materialize(ratio * q[1:]), materialize(k), materialize(k1), k2
 
 
 def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
@@ -293,9 +291,13 @@ def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, 
 def log_pose(error: Transform) -> jax.Array:
     """Twist (6,), linear first, whose exponential is `report`: (V^-1 p, w)."""
     w, k, _, _ = log_with_coefficients(error.rotation)
-    d = error.position
-    wd = cross(w, d)
-    return jnp.concatenate([d - wd / 2 + k * cross(w, wd), w])
+    return _twist(w, k, materialize(error.position))
+
+
+def _twist(w: jax.Array, k: jax.Array, d: jax.Array) -> jax.Array:
+    """(V^-1 d, w), in which w x (w x d) = (w.d) w - (w.w) d."""
+    twice = jnp.sum(w * d) * w - jnp.sum(w * w) * d
+    return jnp.concatenate([d - cross(w, d) / 2 + k * twice, w])
 
 
 def log_rotation_derivative(r: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -326,7 +328,6 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     d = materialize(error.position)
     eye = unit_matrix(3, dtype=w.dtype)
     a = materialize(_left_jacobian(w, k))
-    wd = cross(w, d)
     wwd = jnp.sum(w * d) * w - jnp.sum(w * w) * d
     # d/dw of -(w x d)/2 + k (w (w.d) - d (w.w))
     change = (
@@ -335,6 +336,5 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
         + (2 * slope) * wwd[:, None] * w[None, :]
     )
     change = materialize(change)
-    twist = jnp.concatenate([d - wd / 2 + k * wwd, w])
     # In one kernel with all of it, XLA would cut the products in two, for two threads.
-    return twist, a, materialize(a @ materialize(skew(d)) - change @ a)
+    return _twist(w, k, d), a, materialize(a @ materialize(skew(d)) - change @ a)

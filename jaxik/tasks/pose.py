@@ -58,7 +58,7 @@ def goal_of(task: PoseTask) -> Transform:
     """The target; a zero quaternion, such as a padded row of data has, is no rotation and becomes NaN."""
     quaternion, position = task.target.wxyz_xyz[:4], task.target.wxyz_xyz[4:]
     nowhere = jnp.sum(quaternion * quaternion) < MINIMUM_NORM * MINIMUM_NORM
-    return Transform(quaternion_to_matrix(jnp.where(nowhere, jnp.nan, quaternion)), position)
+    return Transform(jnp.where(nowhere, jnp.nan, quaternion_to_matrix(quaternion)), position)
 
 
 def pose_weights(task: PoseTask) -> dict[str, jax.Array]:
@@ -79,5 +79,6 @@ def pose_tolerances(task: PoseTask) -> dict[str, jax.Array]:
 
 def seen_from(pose: Transform, goal: Transform) -> Transform:
     """The goal in the axes of `pose`."""
-    back = pose.rotation.T
-    return Transform(back @ goal.rotation, back @ (goal.position - pose.position))
+    # Without a transpose, which would be an array of its own.
+    way = goal.position - pose.position
+    return Transform(*(jnp.tensordot(pose.rotation, x, (0, 0)) for x in (goal.rotation, way)))
