@@ -46,6 +46,7 @@ class State(NamedTuple):
 
     Attributes:
       x, gradient (n,): a point within the bounds, and the gradient there.
+      noise (n,): what of the gradient is rounding, there or where the step to `x` was shortened.
       fixed (n,): mask of variables that stay at their bound in the next step.
       added (): curvature added to H where it is flat: steps of the proximal-point method.
       remaining (): the largest gradient of a variable that was free in the last step.
@@ -55,6 +56,7 @@ class State(NamedTuple):
 
     x: jax.Array
     gradient: jax.Array
+    noise: jax.Array
     fixed: jax.Array
     added: jax.Array
     remaining: jax.Array
@@ -73,7 +75,7 @@ def projected_newton(
     equal, x = program.lower == program.upper, jnp.clip(jnp.zeros_like(program.c), program.lower, program.upper)
     if warm_start is None:
         state = state_at(program, projected_gradient(program, x), equal)
-        state = state._replace(fixed=equal | pressed(program, state.x, state.gradient, rounding(program, state.x)))
+        state = state._replace(fixed=equal | pressed(program, state.x, state.gradient, state.noise))
     else:
         bound = jnp.where(warm_start.bounds > 0, program.upper, program.lower)
         fixed = equal | ((warm_start.bounds != 0) & jnp.isfinite(bound))
@@ -85,12 +87,11 @@ def projected_newton(
     multipliers = jnp.where(equal, -state.gradient, side * jnp.maximum(-side * state.gradient, 0))
     nothing = jnp.zeros(0, dtype)
     x = jnp.where(jnp.isfinite(state.x), state.x, 0)
-    sizes = jnp.abs(program.H) @ jnp.abs(x) + jnp.abs(program.c)
-    most, error = jnp.max(sizes), jnp.max(jnp.abs(state.gradient + multipliers))
+    most, error = _sizes(jnp.max(state.noise)), jnp.max(jnp.abs(state.gradient + multipliers))
     residual = error / jnp.where(most > 0, most, 1)
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
     # What is not finite makes sums NaN, also where it is multiplied by zero.
-    finite = jnp.all(jnp.isfinite(sizes) & (program.lower < jnp.inf) & (program.upper > -jnp.inf))
+    finite = jnp.all(jnp.isfinite(state.noise) & (program.lower < jnp.inf) & (program.upper > -jnp.inf))
     status = jnp.where(finite, status, Status.NONFINITE)
     active = ActiveSet(side, jnp.zeros(0, bool))
     return solution_of(program, x, status, (multipliers, nothing, nothing), active, residual, state.iterations)
@@ -123,6 +124,7 @@ def state_at(program: Program, x: jax.Array, fixed: jax.Array) -> State:
     return State(
         x=x,
         gradient=product(program.H, x) + program.c,
+        noise=rounding(program, x),
         fixed=fixed,
         added=jnp.zeros((), x.dtype),
         remaining=jnp.full((), jnp.inf, x.dtype),
@@ -133,8 +135,13 @@ def state_at(program: Program, x: jax.Array, fixed: jax.Array) -> State:
 
 def rounding(program: Program, x: jax.Array) -> jax.Array:
     """What (n,) of the gradient at a point (n,) is rounding."""
-    noise = jnp.abs(program.c) + product(jnp.abs(program.H), jnp.abs(x))
-    return NOISE * jnp.finfo(x.dtype).eps * noise
+    sizes = jnp.abs(program.c) + product(jnp.abs(program.H), jnp.abs(x))
+    return NOISE * jnp.finfo(x.dtype).eps * sizes
+
+
+def _sizes(noise: jax.Array) -> jax.Array:
+    """The absolute terms of which so much is rounding."""
+    return noise / (NOISE * jnp.finfo(noise.dtype).eps)
 
 
 def pressed(program: Program, x: jax.Array, gradient: jax.Array, noise: jax.Array) -> jax.Array:
@@ -163,11 +170,10 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     clipped = jnp.clip(target, lower, upper)
     gradient = product(program.H, clipped) + program.c
     noise = rounding(program, clipped)
-    # The mean gradient gives the difference of a quadratic exactly.
-    moved = clipped - x
-    promised, tolerated = jnp.sum(state.gradient * moved), jnp.sum(noise * jnp.abs(moved))
-    tolerated = jnp.where(state.iterations < PATIENCE, tolerated, 0)
-    sufficient = 0.5 * jnp.sum((state.gradient + gradient) * moved) <= SUFFICIENT * promised + tolerated
+    # The mean gradient gives the difference of a quadratic exactly; that has to be so much of the linear decrease.
+    moved, patient = clipped - x, state.iterations < PATIENCE
+    excess = (0.5 * (state.gradient + gradient) - SUFFICIENT * state.gradient) * moved
+    sufficient = jnp.sum(excess - jnp.where(patient, noise * jnp.abs(moved), 0)) <= 0
     # The step to the first bound always decreases the objective.
     room = jnp.where(step > 0, upper - x, x - lower) / jnp.where(step != 0, jnp.abs(step), 1)
     room = jnp.where(step != 0, room, jnp.inf)
@@ -185,6 +191,7 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     after = State(
         x=x,
         gradient=gradient,
+        noise=noise,
         fixed=equal | jnp.where(sufficient, active, state.fixed | blocked),
         added=added,
         remaining=remaining,
