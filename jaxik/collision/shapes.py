@@ -67,9 +67,10 @@ def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict
     Spheres come after all capsules as well, and what is no hull and no plane is among primitives, kind after kind.
     """
     places = [kin.plan.frames.index(Frame("body", body)) for body in geometry.bodies]
-    return _by_kind(
-        geometry, world, static_gather(kin.frame_rotations, places), static_gather(kin.frame_positions, places)
-    )
+    # In one array: to take bodies several times is a kernel for each of them.
+    poses = jnp.concatenate([kin.frame_rotations, kin.frame_positions[:, :, None]], axis=2)
+    poses = static_gather(poses, places)
+    return _by_kind(geometry, world, poses[:, :, :3], poses[:, :, 3])
 
 
 # A program asks for them in many places: traced once, it is traced in half of the time.
@@ -85,11 +86,23 @@ def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, posit
         segments, radius = pieces(geometry, rotation, position)
         fields[PIECE] = Swept(segments, radius, jnp.ones_like(radius, bool))
     # Small arrays: what each pair takes from them is then part of the loop over pairs.
-    return {kind: jax.tree.map(_joined, *parts) for kind, parts in found.items() if parts} | fields
+    return {kind: _joined(parts) for kind, parts in found.items() if parts} | fields
 
 
-def _joined(*parts: jax.Array) -> jax.Array:
+def _joined(parts: list[Swept]) -> Swept:
     """One after the other; of hulls with fewer corners (n, k), the last is repeated."""
+    if len(parts) == 1:
+        return parts[0]
+    by_part, structure = [jax.tree.leaves(part) for part in parts], jax.tree.structure(parts[0])
+    places = [i for i, x in enumerate(by_part[0]) if x.ndim == 1 and x.dtype != bool]
+    # At once: as one array after the other, 24 kernels of a search among boxes were these.
+    numbers = jnp.concatenate([jnp.stack([leaves[i] for i in places]) for leaves in by_part], axis=1)
+    known = dict(zip(places, numbers, strict=True))
+    leaves = [known[i] if i in known else _padded(x) for i, x in enumerate(zip(*by_part, strict=True))]
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _padded(parts: tuple[jax.Array, ...]) -> jax.Array:
     most = max((x.shape[1] for x in parts if x.ndim > 1), default=0)
     return jnp.concatenate(
         [jnp.pad(x, ((0, 0), (0, most - x.shape[1])), mode="edge") if x.ndim > 1 else x for x in parts]
