@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tables import mostly_exhaustive
 
-from jaxik import Status
-from jaxik.qp_solver import Program, minimise_in_box
+from jaxik import QPOptions, Status
+from jaxik.qp_solver import ActiveSet, Program, minimise_in_box
 from jaxik.qp_solver.projected_newton import projected_newton
 
 CASES = {  # variables, rows, cost
@@ -54,6 +54,31 @@ def test_steps_reach_the_minimum_that_daqp_finds(name: str, dtype: object) -> No
         ours, theirs = (0.5 * y @ hessian @ y + slope @ y for y in (x[i], exact))
         assert ours <= theirs + (1e-4 if dtype == jnp.float32 else 1e-9) * (1 + abs(theirs))
     assert undecided <= COUNT // 2
+
+
+@pytest.mark.parametrize("limit", [3, None])
+def test_what_is_called_converged_is_a_minimum_after_shortened_steps(limit: int | None) -> None:
+    """Nearly flat programs of which some variables have no bounds, from an active set that is empty."""
+    rng, count, size = np.random.default_rng(0), 1000, 6
+    jacobian = rng.standard_normal((count, size - 1, size))
+    hessian = np.einsum("bki,bkj->bij", jacobian, jacobian) + 1e-6 * np.eye(size)
+    slope, bound = rng.standard_normal((count, size)), rng.uniform(0.01, 0.3, (count, size))
+    bound = np.where(rng.random((count, size)) < 0.4, np.inf, bound)
+    hessian[0, :2, :2], slope[0, :2], bound[0, :2] = [[1, 1 - 1e-6], [1 - 1e-6, 1]], [-1, 1], [np.inf, 0.01]
+    hessian[0, :2, 2:] = hessian[0, 2:, :2] = 0
+    given = [jnp.asarray(x, jnp.float32) for x in (hessian, slope, -bound, bound)]
+    start = ActiveSet(jnp.zeros(size, jnp.int32), jnp.zeros(0, bool))
+    options = None if limit is None else QPOptions(max_iterations=limit)
+    found = jax.jit(jax.vmap(lambda *x: minimise_in_box(Program(*x), start, options)))(*given)
+    x, pushes = np.asarray(found.x, float), np.asarray(found.bound_multipliers, float)
+    hessian, slope = (np.asarray(x, float) for x in given[:2])
+    error = np.einsum("bij,bj->bi", hessian, x) + slope + pushes
+    sizes = np.einsum("bij,bj->bi", np.abs(hessian), np.abs(x)) + np.abs(slope)
+    residual = np.max(np.abs(error), axis=1) / np.max(sizes, axis=1)
+    converged = np.asarray(found.status) == Status.CONVERGED
+    assert np.mean(converged) > (0.2 if limit else 0.9)
+    # The solver's residual, of at most 1e-4, is in units in which H has a diagonal of 1.
+    assert residual[converged].max() < 1e-3
 
 
 def test_a_program_that_is_not_finite_ends_at_once() -> None:

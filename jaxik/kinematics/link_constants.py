@@ -118,6 +118,7 @@ def _fixed_transforms(robot: RobotModel, paths: list[list[int]], bases: list[int
     eye, zero = unit_matrix(3, dtype=dtype)[None], jnp.zeros((1, 3), dtype)
     rotations = jnp.concatenate([eye, jax.vmap(lie.quaternion_to_matrix)(robot.body_quaternion[1:])])
     positions = jnp.concatenate([zero, robot.body_position[1:]])
+    # As large as what it chooses from: else XLA makes no constant of it.
     moved = np.repeat([[base != WORLD] for base in bases], 3, axis=1)
     anchors = jnp.where(moved, robot.joint_anchor[np.maximum(bases, 0)], 0) if np.any(moved) else 0
 

@@ -140,10 +140,10 @@ def quaternion_to_matrix(q: jax.Array) -> jax.Array:
 def _turned_matrix(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
     """A rotation turns by an angular velocity. Term by term, the rule was a third of the gradient of a solution."""
     (q,), (change,) = primals, tangents
-    matrix, square = quaternion_to_matrix(q), jnp.sum(q * q)
+    square, eye = jnp.sum(q * q), unit_matrix(3, dtype=q.dtype)
     tiny = square < MINIMUM_NORM * MINIMUM_NORM
-    eye = unit_matrix(3, dtype=q.dtype)
     with exactly():
+        matrix = quaternion_to_matrix(q)
         turning = jnp.concatenate([-q[1:, None], q[0] * eye + skew(q[1:])], axis=1)
         turn = turning @ change * jnp.where(tiny, 0, 2 / jnp.where(tiny, 1, square))
         return matrix, skew(turn) @ matrix

@@ -46,7 +46,7 @@ class State(NamedTuple):
 
     Attributes:
       x, gradient (n,): a point within the bounds, and the gradient there.
-      noise (n,): what of the gradient is rounding, there or where the step to `x` was shortened.
+      noise (n,): what of the gradient is rounding.
       fixed (n,): mask of variables that stay at their bound in the next step.
       added (): curvature added to H where it is flat: steps of the proximal-point method.
       remaining (): the largest gradient of a variable that was free in the last step.
@@ -181,7 +181,8 @@ def projected_step(program: Program, equal: jax.Array, state: State) -> tuple[St
     blocked = free & (room <= fraction)
     shortened = jnp.where(blocked, jnp.where(step > 0, upper, lower), jnp.clip(x + fraction * step, lower, upper))
     x = jnp.where(sufficient, clipped, shortened)
-    gradient = lax.cond(sufficient, lambda: gradient, lambda: product(program.H, shortened) + program.c)
+    there = lambda: (product(program.H, shortened) + program.c, rounding(program, shortened))  # noqa: E731
+    gradient, noise = lax.cond(sufficient, lambda: (gradient, noise), there)
     active = pressed(program, x, gradient, noise)
     released = ((x <= lower) & (gradient < -noise)) | ((x >= upper) & (gradient > noise))
     # The error of an ill-conditioned elimination is removed by the next one, as long as it shrinks.
