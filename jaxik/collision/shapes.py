@@ -90,7 +90,7 @@ def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, posit
 
 
 def _joined(parts: list[Swept]) -> Swept:
-    """One after the other; of hulls with fewer corners (n, k), the last is repeated."""
+    """The shapes of one part after the other."""
     if len(parts) == 1:
         return parts[0]
     by_part, structure = [jax.tree.leaves(part) for part in parts], jax.tree.structure(parts[0])
@@ -103,6 +103,7 @@ def _joined(parts: list[Swept]) -> Swept:
 
 
 def _padded(parts: tuple[jax.Array, ...]) -> jax.Array:
+    """One after the other; of hulls with fewer corners (n, k), the last is repeated."""
     most = max((x.shape[1] for x in parts if x.ndim > 1), default=0)
     return jnp.concatenate(
         [jnp.pad(x, ((0, 0), (0, most - x.shape[1])), mode="edge") if x.ndim > 1 else x for x in parts]

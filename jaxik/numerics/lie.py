@@ -295,9 +295,13 @@ def log_pose(error: Transform) -> jax.Array:
 
 
 def _twist(w: jax.Array, k: jax.Array, d: jax.Array) -> jax.Array:
-    """(V^-1 d, w), in which w x (w x d) = (w.d) w - (w.w) d."""
-    twice = jnp.sum(w * d) * w - jnp.sum(w * w) * d
-    return jnp.concatenate([d - cross(w, d) / 2 + k * twice, w])
+    """(V^-1 d, w)."""
+    return jnp.concatenate([d - cross(w, d) / 2 + k * _crossed_twice(w, d), w])
+
+
+def _crossed_twice(w: jax.Array, d: jax.Array) -> jax.Array:
+    """w x (w x d)."""
+    return jnp.sum(w * d) * w - jnp.sum(w * w) * d
 
 
 def log_rotation_derivative(r: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -328,12 +332,11 @@ def log_pose_derivative(error: Transform) -> tuple[jax.Array, jax.Array, jax.Arr
     d = materialize(error.position)
     eye = unit_matrix(3, dtype=w.dtype)
     a = materialize(_left_jacobian(w, k))
-    wwd = jnp.sum(w * d) * w - jnp.sum(w * w) * d
     # d/dw of -(w x d)/2 + k (w (w.d) - d (w.w))
     change = (
         skew(d) / 2
         + k * (jnp.sum(w * d) * eye + w[:, None] * d[None, :] - 2 * d[:, None] * w[None, :])
-        + (2 * slope) * wwd[:, None] * w[None, :]
+        + (2 * slope) * _crossed_twice(w, d)[:, None] * w[None, :]
     )
     change = materialize(change)
     # In one kernel with all of it, XLA would cut the products in two, for two threads.
