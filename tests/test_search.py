@@ -273,7 +273,7 @@ def test_mistakes_are_named_on_the_host(name: str) -> None:
 
 
 @pytest.mark.parametrize(("stride", "moved"), [(1, True), (8, False)])
-def test_starts_among_obstacles_are_from_the_middle_of_joints_with_ends(stride: int, moved: bool) -> None:
+def test_the_first_starts_are_from_the_middle_of_joints_with_ends(stride: int, moved: bool) -> None:
     """Not of hinges that turn all the way round or slides without limits, nor where several solutions are wanted."""
     robot = jaxik.load_robot(
         '<mujoco><worldbody><body><joint name="short" axis="0 0 1" range="-1 3"/><geom size="0.1" mass="1"/><body>'
@@ -281,7 +281,7 @@ def test_starts_among_obstacles_are_from_the_middle_of_joints_with_ends(stride: 
         'type="slide"/><geom size="0.1" mass="1"/></body></body></body></worldbody><compiler angle="radian"/></mujoco>'
     )
     sampler = SimpleNamespace(stride=np.asarray(stride))
-    found = _inward(robot.topology, cast(Any, sampler), robot.limit_lower, robot.limit_upper, 0.5)
+    found = _inward(robot.topology, cast(Any, sampler), robot.limit_lower, robot.limit_upper)
     np.testing.assert_allclose(found, [1.0 if moved else 0.0, 0, 0], rtol=1e-6)
 
 

@@ -20,10 +20,6 @@ from jaxik.solvers.search.starts import StartSampler, starts_of
 # Lanes where limits keep shapes apart. Searches of a Panda among 20 boxes take 0.59 of the time of 128 lanes, with
 # 64 of them 0.76, and of the robot's own pairs alone 0.88.
 APART_WIDTH = 32
-# Where limits keep shapes apart, the first starts are drawn from so much of each joint's range: near its ends joints
-# get stuck. In a cage blind attempts of a dual arm from anywhere reach 28 % of their goals and take 48 steps for each
-# of these, from the middle half 54 % and 23; a Panda's 51 and 80 %, 19 and 12. Of what they find as much is free.
-INNER = 0.5
 
 
 @functools.cache
@@ -53,8 +49,7 @@ def search_method(
 def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: StartSampler) -> Context:
     context = formulate(problem, q0, options)
     blind = formulation(without_clearance(problem)) if clearances(problem) else None
-    starts = starts_of(context.prepared, spread, None if blind is None else INNER)
-    return context._replace(starts=starts, blind=blind)
+    return context._replace(starts=starts_of(context.prepared, spread), blind=blind)
 
 
 def _finalize(rank_by: str, context: Context, result: Result, record: None) -> Found:
