@@ -180,7 +180,8 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
 def largest(diagonal: jax.Array) -> jax.Array:
     """The largest entry, as a unit to measure others by: 1 where it is not positive."""
-    top = jnp.max(diagonal)
+    # As of a matrix, which is written out on lanes: XLA does not vectorise a reduction with what it reduces fused in.
+    top = materialize(jnp.max(diagonal[None], axis=1)[0]) if diagonal.ndim == 1 else jnp.max(diagonal)
     return jnp.where(top > 0, top, 1)
 
 

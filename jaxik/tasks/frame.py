@@ -12,6 +12,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.fusion import materialize
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import TargetPart, Task
@@ -128,8 +129,9 @@ class FrameTask(Task):
         back = pose.rotation.T
         if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
             _, a, b = lie.log_pose_derivative(seen)
-            a_back = a @ back
-            return {"position": (-a_back, b @ back), "orientation": (None, -a_back)}
+            # Each joint would compute them again.
+            a_back, b_back = materialize(a @ back), materialize(b @ back)
+            return {"position": (-a_back, b_back), "orientation": (None, -a_back)}
         out: dict[str, tuple[jax.Array | None, jax.Array]] = {}
         if self.position_cost is not None:
             if self.axes == "frame":

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, to_box
@@ -80,7 +81,8 @@ def damped_least_squares(
     if rows <= columns:
         # With S = diag(scale)^2, (damping S^-1 + J'J)^-1 J' = S J' (damping + J S J')^-1: for 6 rows and 29 joints 3.5
         # times less work. J' without scale is one copy for both passes.
-        square = scale * scale
+        # By itself: which joints are free would be told again for each entry of J S J'.
+        square = materialize(scale * scale)
         gram = (jacobian * square) @ jacobian.T
         dual, pivot = solve(gram + damping * unit_matrix(rows, dtype=residual.dtype), residual)
         return -square * (dual @ jacobian), pivot
