@@ -17,7 +17,8 @@ from ur_kinematics import branches as closed_form
 
 import jaxik
 from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, search
-from jaxik.solvers.search.starts import _inward, kronecker_offsets
+from jaxik.solvers.nonlinear.formulation import formulation
+from jaxik.solvers.search.starts import StartSampler, _inward, kronecker_offsets, start_of, starts_of
 
 
 def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
@@ -283,6 +284,26 @@ def test_the_first_starts_are_from_the_middle_of_joints_with_ends(stride: int, m
     sampler = SimpleNamespace(stride=np.asarray(stride))
     found = _inward(robot.topology, cast(Any, sampler), robot.limit_lower, robot.limit_upper)
     np.testing.assert_allclose(found, [1.0 if moved else 0.0, 0, 0], rtol=1e-6)
+
+
+def test_a_search_starts_four_times_from_the_middle_half_after_the_users_own_starts() -> None:
+    robot = jaxik.load_robot("panda")
+    problem = jaxik.Problem(robot, {"tip": jaxik.FrameTask(robot.frame("tcp"), robot.frame_pose(robot.q_home, "tcp"))})
+
+    def starts(problem: jaxik.Problem, key: jax.Array) -> jax.Array:
+        q, number = robot.q_home, lambda value: jnp.asarray(value, jnp.int32)
+        shift = kronecker_offsets(key[None], robot.topology)[0]
+        sampler = StartSampler(q[None], q, shift, number(0), number(1), number(128), jnp.ones(()), number(30))
+        prepared = formulation(problem)
+        found = starts_of(prepared, sampler)
+        return jnp.stack([start_of(prepared, found, q, number(turn)) for turn in range(9)])
+
+    own, *drawn = np.asarray(jax.jit(starts)(problem, jax.random.key(4)))
+    middle, half = (robot.limit_upper + robot.limit_lower) / 2, (robot.limit_upper - robot.limit_lower) / 2
+    shares = np.abs(np.asarray(drawn) - np.asarray(middle)) / np.asarray(half)
+    np.testing.assert_array_equal(own, robot.q_home)
+    assert shares[:4].max() <= 0.5 + 1e-6
+    assert (shares[4:].max(axis=1) > 0.5).all()
 
 
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg"])
