@@ -179,9 +179,9 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
 
 
 def largest(diagonal: jax.Array) -> jax.Array:
-    """The largest entry, as a unit to measure others by: 1 where it is not positive."""
+    """The largest entry of a vector, as a unit to measure others by: 1 where it is not positive."""
     # As of a matrix, which is written out on lanes: XLA does not vectorise a reduction with what it reduces fused in.
-    top = materialize(jnp.max(diagonal[None], axis=1)[0]) if diagonal.ndim == 1 else jnp.max(diagonal)
+    top = materialize(jnp.max(diagonal[None], axis=1)[0])
     return jnp.where(top > 0, top, 1)
 
 

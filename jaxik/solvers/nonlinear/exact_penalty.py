@@ -267,7 +267,7 @@ def _squares(model: Model, multipliers: jax.Array, weights: jax.Array) -> jax.Ar
 
 def _convex(hessian: jax.Array) -> jax.Array:
     """The Hessian (n, n), made positive definite by more of the identity where it is not."""
-    shifts = largest(jnp.abs(hessian)) * jnp.asarray(SHIFTS, hessian.dtype)
+    shifts = largest(jnp.max(jnp.abs(hessian), axis=0)) * jnp.asarray(SHIFTS, hessian.dtype)
     eye, nothing = unit_matrix(hessian.shape[0], dtype=hessian.dtype), jnp.zeros(hessian.shape[0], hessian.dtype)
     positive = jax.vmap(lambda shift: solve_positive(hessian + shift * eye, nothing)[1] > 0)(shifts)
     return hessian + jnp.where(jnp.any(positive), shifts[jnp.argmax(positive)], shifts[-1]) * eye
