@@ -180,6 +180,15 @@ def test_a_motion_is_smoothed_until_it_keeps_its_limits() -> None:
         assert np.abs(np.diff(q, 2, axis=0)).max() <= MAX_ACCELERATION * DT**2
 
 
+def test_tolerances_are_left_alone_where_a_path_is_kept_within_its_limits() -> None:
+    """The program is longer than the path, and what stands behind the last waypoint elsewhere."""
+    options = WholePathOptions(candidates=32)
+    slow = track(problem(fast=0.3), None, DT, {"tip": poses(points())}, mode="whole", options=options)
+    q, status, jumped = of("in and out", slow)
+    assert (status == Status.CONVERGED).all() and not jumped.any()
+    assert np.abs(np.diff(q, axis=0)).max() > 0.29 * DT and errors(q, points()[:, 4]).max() < 1e-9
+
+
 def test_joint_limits_hold_to_the_last_digit() -> None:
     lower, upper = mujoco.MjModel.from_xml_string(CRANE).jnt_range.T
     assert (found().q >= lower).all() and (found().q <= upper).all()

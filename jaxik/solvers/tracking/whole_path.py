@@ -199,7 +199,9 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
 
     def parted_of(q: jax.Array, longest: jax.Array | float) -> jax.Array:
         before = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
-        return jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
+        jumps = jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
+        counts = jnp.arange(q.shape[0]) < given.steps
+        return jumps & counts.reshape(-1, *(1,) * len(shape))
 
     def smooth(phase: jax.Array, before: _Smoothed) -> _Smoothed:
         loose, now = phase == 2, before.smooth.q[ORDERS:]
