@@ -325,7 +325,7 @@ def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
         ({"targets": {}}, "num_steps"),
         ({"problem": "posture"}, "no task of the highest priority has one"),
         ({"problem": lambda: with_limit(half_space())}, "does not hold PositionLimit, only ConfigurationLimit, Vel"),
-        ({"problem": lambda: with_limit(Elastic(VelocityLimit(1.0)))}, "'velocity_limit' is to be a task with a cost"),
+        ({"problem": lambda: with_limit(Elastic(half_space()))}, "'position_limit' is to be a task of a lower prio"),
     ],
 )
 def test_mistakes_are_named(arguments: dict, message: str) -> None:
@@ -429,7 +429,8 @@ def test_a_bound_of_zero_that_is_kept_is_not_passed() -> None:
     @jax.jit
     def seen() -> tuple[Any, Any]:
         distances = barrier.distances(none, none - bound, none + bound, none == 0, none + 1)
-        return barrier.passed(distances), barrier.slopes(barrier.begun(distances), distances, jnp.zeros(()))
+        begun = barrier.begun(distances)
+        return barrier.passed(begun, distances), barrier.slopes(begun, distances, jnp.zeros(()))
 
     passed, slopes = seen()
     assert passed == 0

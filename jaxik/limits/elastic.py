@@ -29,7 +29,7 @@ FACTOR = 10.0
 class Elastic:
     """A constraint or a limit that yields where it cannot be held, by as little as can be.
 
-    For `step`, `solve`, `search`, and `track` online; whole paths refuse it.
+    For `step`, `solve`, `search`, and `track`; along whole paths limits of speed and of acceleration may yield.
 
     In `solve` and `search` the residual r of a task, or how far a `PositionLimit` or `DistanceLimit` is passed, adds
     `penalty * |row|` to the cost of the tasks, each row its own, which all have one priority. What is found is a
@@ -49,6 +49,10 @@ class Elastic:
     `penalty / s0^2 / (1 - s^2 / s0^2)^2`; and what the second derivative of its residual makes of a motion is damped.
     The rest yields, and is in `yielded`. So an arm whose target leaves its reach and returns comes to rest and follows
     again, by velocities whose changes shrink with the steps, where gains are rates times `dt`.
+
+    Along a whole path, whose tasks hold, a joint's displacement d in a step, or its change, that is limited to b adds
+    `penalty * w b * (how far it is beyond b)` to the `w d^2 / 2` of the movement that is minimised: at 10 a limit holds
+    with up to ten times the force with which a motion at its limit is drawn back.
 
     Of those that cannot be held together the ones of the lower `order` yield first: a rank multiplies the penalty by
     10. It yields only where that saves more than ten times as much of a rank below; those of one rank share, by their

@@ -3,6 +3,9 @@
 Nocedal and Wright, "Numerical Optimization", 19.3. Each limit is a distance that stays above zero, d = s > 0, with a
 multiplier z > 0 and s z = mu, and mu shrinks from step to step. Distances count in half widths of their limits,
 and mu in what a motion pays that uses all of one, so that displacements and jerks are alike.
+
+A limit that is `Elastic` may yield by t > 0 at a price of rho for each half width: d + t = s, with (rho - z) t = mu
+beside s z = mu, so that its multiplier ends below rho where it holds, and at rho where it yields.
 """
 
 from typing import NamedTuple
@@ -12,6 +15,9 @@ import jax.numpy as jnp
 
 # Slacks begin at least so large, and larger by how far a limit of the kind is passed; multipliers begin at this.
 FIRST_SLACK, FIRST_MULTIPLIER = 0.1, 1e-2
+# The first mu of limits that yield, in its units: with 0.01 the multipliers of what was passed by far began next to rho,
+# and only a hundredth of a step could be taken.
+FIRST_MU = 1.0
 # Where contradicting limits drive multipliers no further.
 MOST_MULTIPLIER = 1e8
 # Where mu ends: what is left of it presses joints away from their limits. By whether the precision is double.
@@ -31,27 +37,38 @@ class Distances(NamedTuple):
       room: in half widths.
       width (kinds, N, *batch, nv): half of what is between the bounds.
       scale: the unit of mu.
+      price: rho, infinite where a limit holds.
     """
 
     room: jax.Array
     counts: jax.Array
     width: jax.Array
     scale: jax.Array
+    price: jax.Array
 
 
 class Interior(NamedTuple):
-    """Slacks and multipliers (2, kinds, N, *batch, nv), and how much of the last step was taken (*batch,)."""
+    """Slacks, multipliers, and how far limits yield (2, kinds, N, *batch, nv); the share of the last step (*batch,)."""
 
     slack: jax.Array
     multiplier: jax.Array
+    yields: jax.Array
     share: jax.Array
 
 
-def distances(value: jax.Array, lower: jax.Array, upper: jax.Array, counts: jax.Array, weight: jax.Array) -> Distances:
+def distances(
+    value: jax.Array,
+    lower: jax.Array,
+    upper: jax.Array,
+    counts: jax.Array,
+    weight: jax.Array,
+    penalty: jax.Array | float = jnp.inf,
+) -> Distances:
     """Of values (kinds, N, *batch, nv) between bounds, infinite where there is none, and where they count.
 
     Args:
       weight: of the squared value in what a motion pays.
+      penalty: rho in its units, infinite where a limit holds.
     """
     finite = jnp.isfinite(jnp.stack([lower, upper]))
     low, high = jnp.where(finite[0], lower, -jnp.abs(upper)), jnp.where(finite[1], upper, jnp.abs(lower))
@@ -60,23 +77,37 @@ def distances(value: jax.Array, lower: jax.Array, upper: jax.Array, counts: jax.
     width = jnp.where(some, (high - low) / 2, 1)
     width = jnp.maximum(width, jnp.finfo(value.dtype).eps)
     room = jnp.where(counts, jnp.stack([value - low, high - value]) / width, 1)
-    return Distances(room, counts, width, jnp.where(some, weight * width**2, 1))
+    scale = jnp.where(some, weight * width**2, 1)
+    # Not infinity times the scale, whose derivative is NaN.
+    holds = jnp.isinf(penalty)
+    return Distances(room, counts, width, scale, jnp.where(holds, jnp.inf, jnp.where(holds, 0, penalty) * scale))
 
 
 def begun(distances: Distances) -> Interior:
-    """Slacks and multipliers to begin with."""
+    """Slacks and multipliers to begin with; those of elastic limits are exactly where s z = (rho - z) t = mu."""
     most = jnp.max(jnp.where(distances.counts, -distances.room, 0), axis=(0, 2, -1), keepdims=True, initial=0)
     slack = jnp.where(distances.counts, jnp.maximum(distances.room, FIRST_SLACK + most), 1)
     multiplier = jnp.where(distances.counts, FIRST_MULTIPLIER * distances.scale, 0)
-    batch = distances.room.shape[3:-1]
-    return Interior(slack, multiplier, jnp.ones(batch, slack.dtype))
+    elastic = distances.counts & jnp.isfinite(distances.price)
+    price = jnp.where(elastic, distances.price / distances.scale, 1)
+    # Slack and yield differ by the room; their mean is of two roots the one where both are positive.
+    mean = (FIRST_MU + jnp.hypot(FIRST_MU, price * distances.room / 2)) / price
+    larger = mean + jnp.abs(distances.room) / 2
+    smaller = 2 * FIRST_MU * mean / (price * larger)
+    inner = distances.room > 0
+    yields = jnp.where(elastic, jnp.where(inner, smaller, larger), 0)
+    slack = jnp.where(elastic, jnp.where(inner, larger, smaller), slack)
+    multiplier = jnp.where(elastic, FIRST_MU / slack * distances.scale, multiplier)
+    return Interior(slack, multiplier, yields, jnp.ones(distances.room.shape[3:-1], slack.dtype))
 
 
 def gap(inside: Interior, distances: Distances) -> jax.Array:
-    """The mean of s z, in its units (*batch,)."""
-    axes = (0, 1, 2, -1)
-    total = jnp.sum(inside.slack * inside.multiplier / distances.scale, axis=axes)
-    return total / jnp.maximum(jnp.sum(distances.counts, axis=axes), 1)
+    """The mean of s z, and of t (rho - z) where a limit is elastic, in its units (*batch,)."""
+    axes, elastic = (0, 1, 2, -1), distances.counts & jnp.isfinite(distances.price)
+    left = jnp.where(elastic, distances.price - inside.multiplier, 0)
+    products = inside.slack * inside.multiplier + inside.yields * left
+    total = jnp.sum(products / distances.scale, axis=axes)
+    return total / jnp.maximum(jnp.sum(distances.counts, axis=axes) + jnp.sum(elastic, axis=axes), 1)
 
 
 def aimed(inside: Interior, distances: Distances) -> jax.Array:
@@ -87,11 +118,27 @@ def aimed(inside: Interior, distances: Distances) -> jax.Array:
 
 def slopes(inside: Interior, distances: Distances, mu: jax.Array) -> tuple[jax.Array, jax.Array]:
     """What limits add to the gradient and to the diagonal, by value (kinds, N, *batch, nv)."""
-    slack, multiplier, _ = inside
-    firm = multiplier / slack
-    missing = distances.room - slack
-    pull = jnp.where(distances.counts, mu[..., None] * distances.scale / slack - firm * missing, 0)
-    return (pull[1] - pull[0]) / distances.width, jnp.sum(firm, axis=0) / distances.width**2
+    pull = jnp.where(distances.counts, _following(inside, distances, mu, 0), 0)
+    return (pull[1] - pull[0]) / distances.width, jnp.sum(firmness(inside, distances), axis=0) / distances.width**2
+
+
+def firmness(inside: Interior, distances: Distances) -> jax.Array:
+    """How much multipliers grow for each half width that a limit is nearer, z / s where it holds."""
+    return inside.multiplier / _give(inside, distances)
+
+
+def _give(inside: Interior, distances: Distances) -> jax.Array:
+    slack, multiplier, yields, _ = inside
+    return slack + multiplier * yields / (distances.price - multiplier)
+
+
+def _following(inside: Interior, distances: Distances, mu: jax.Array, change: jax.Array | float) -> jax.Array:
+    """The multipliers of Newton's step, after which distances are `change` larger."""
+    slack, multiplier, yields, _ = inside
+    aim = mu[..., None] * distances.scale
+    missing = distances.room + change - slack
+    yielding = (aim - multiplier * yields) / (distances.price - multiplier)
+    return (aim - multiplier * (missing + yielding)) / _give(inside, distances)
 
 
 def moved(
@@ -102,27 +149,39 @@ def moved(
     Args:
       most (*batch,): of the step that may be taken.
     """
-    slack, multiplier, _ = inside
-    way = change / distances.width
-    to_slack = jnp.stack([way, -way]) + distances.room - slack
-    to_multiplier = (mu[..., None] * distances.scale - multiplier * to_slack) / slack - multiplier
-    along, across = (
-        jnp.minimum(1, SHORT / jnp.max(jnp.where(distances.counts, -to / x, 0), axis=(0, 1, 2, -1), initial=SHORT))
-        for x, to in ((slack, to_slack), (jnp.where(distances.counts, multiplier, 1), to_multiplier))
+    slack, multiplier, yields, _ = inside
+    way, left = jnp.stack([change, -change]) / distances.width, distances.price - multiplier
+    to_multiplier = _following(inside, distances, mu, way) - multiplier
+    # Of slack and yield the smaller by its own product, as rounding of the larger one would drown it; d + t = s.
+    aim, counts, more = mu[..., None] * distances.scale, distances.counts, way + distances.room
+    passed = multiplier > left
+    to_slack = (aim - slack * to_multiplier) / jnp.where(passed, multiplier, 1) - slack
+    to_yield = (aim + yields * to_multiplier) / left - yields
+    to_slack, to_yield = (
+        jnp.where(passed, to_slack, more + yields + to_yield - slack),
+        jnp.where(passed, slack + to_slack - more - yields, to_yield),
     )
-    along = jnp.minimum(along, most)
-    slack = jnp.where(distances.counts, slack + along[..., None] * to_slack, 1)
-    multiplier = jnp.where(distances.counts, multiplier + across[..., None] * to_multiplier, 0)
+
+    def share(*moves: tuple[jax.Array, jax.Array]) -> jax.Array:
+        shrinks = jnp.stack([jnp.where(counts & (x > 0), -to / jnp.where(x > 0, x, 1), 0) for x, to in moves])
+        return jnp.minimum(1, SHORT / jnp.max(shrinks, axis=(0, 1, 2, 3, -1), initial=SHORT))
+
+    along = jnp.minimum(share((slack, to_slack), (yields, to_yield)), most)
+    across = share((multiplier, to_multiplier), (left, -to_multiplier))
+    slack = jnp.where(counts, slack + along[..., None] * to_slack, 1)
+    yields = jnp.where(counts, yields + along[..., None] * to_yield, 0)
+    multiplier = jnp.where(counts, multiplier + across[..., None] * to_multiplier, 0)
     multiplier = jnp.minimum(multiplier, MOST_MULTIPLIER * distances.scale)
-    return Interior(slack, multiplier, jnp.minimum(along, across)), along
+    return Interior(slack, multiplier, yields, jnp.minimum(along, across)), along
 
 
-def passed(distances: Distances) -> jax.Array:
-    """By how much a limit is passed at most, in half widths (*batch,); 0 for none."""
-    return jnp.max(jnp.where(distances.counts, -distances.room, 0), axis=(0, 1, 2, -1), initial=0)
+def passed(inside: Interior, distances: Distances) -> jax.Array:
+    """By how much a limit is passed at most, beyond what it yields, in half widths (*batch,); 0 for none."""
+    beyond = -distances.room - inside.yields
+    return jnp.max(jnp.where(distances.counts, beyond, 0), axis=(0, 1, 2, -1), initial=0)
 
 
 def ended(inside: Interior, distances: Distances) -> jax.Array:
     """Whether limits hold, but for what a step mends, and mu is where it ends (*batch,)."""
     double = inside.slack.dtype == jnp.float64
-    return (passed(distances) <= KEPT[double]) & (gap(inside, distances) <= 2 * LAST_MU[double])
+    return (passed(inside, distances) <= KEPT[double]) & (gap(inside, distances) <= 2 * LAST_MU[double])

@@ -21,6 +21,14 @@ from jaxik.tasks.weights import row_weights, weighted_rows
 USED = 0.95
 
 
+class Elasticity(NamedTuple):
+    """A limit on displacements that yields: on those of an order, bounds (2, *batch, nv), at a penalty (*batch,)."""
+
+    order: int
+    bounds: jax.Array
+    penalty: jax.Array
+
+
 class Horizon(NamedTuple):
     """A motion over N stages, three of them before the first waypoint and some after the last.
 
@@ -36,6 +44,7 @@ class Horizon(NamedTuple):
       settled (): steps that are smooth enough change no joint by more [rad or m].
       within: names of the tasks of the path that have a tolerance to use; static.
       loose (): whether they use it.
+      elastic: limits that yield.
     """
 
     problem: Problem
@@ -48,6 +57,23 @@ class Horizon(NamedTuple):
     settled: jax.Array
     within: tuple[str, ...]
     loose: jax.Array
+    elastic: tuple[Elasticity, ...]
+
+    @property
+    def kinds(self) -> int:
+        """Of limits: on differences, on joints, and those that yield."""
+        return ORDERS + 1 + len(self.elastic)
+
+    def with_elastic(self, x: jax.Array) -> jax.Array:
+        """Of differences and joints (ORDERS + 1, ...) those of every kind of limits (kinds, ...)."""
+        return jnp.concatenate([x, *(x[each.order][None] for each in self.elastic)])
+
+    def by_order(self, x: jax.Array) -> jax.Array:
+        """The transpose of that."""
+        total = x[: ORDERS + 1]
+        for each, own in zip(self.elastic, x[ORDERS + 1 :], strict=True):
+            total = total.at[each.order].add(own)
+        return total
 
 
 def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:
@@ -68,11 +94,11 @@ def links_of(linked: jax.Array) -> jax.Array:
 
 
 def changes_of(horizon: Horizon, change: jax.Array) -> jax.Array:
-    """How differences and joints change (ORDERS + 1, N, *batch, nv) with a motion."""
+    """How differences, joints and what is elastic change (kinds, N, *batch, nv) with a motion."""
     found = [change]
     for _ in range(ORDERS):
         found.append(found[-1] - later(found[-1], 1))
-    return jnp.concatenate([jnp.stack(found[1:]) * links_of(horizon.linked), change[None]])
+    return horizon.with_elastic(jnp.concatenate([jnp.stack(found[1:]) * links_of(horizon.linked), change[None]]))
 
 
 class Rows(NamedTuple):

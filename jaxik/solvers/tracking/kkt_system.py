@@ -70,6 +70,7 @@ class KKTSystem(NamedTuple):
         """What multipliers add to the gradient: the transpose of both."""
         press = jnp.where(self.firm > 0, press, 0)
         by_path = (jnp.swapaxes(self.rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
+        press = self.horizon.by_order(press)
         return by_path + sum(adjoint(k, press[k]) for k in range(ORDERS)) + press[ORDERS]
 
     def product(self, x: Unknowns) -> Unknowns:
@@ -116,7 +117,7 @@ def kkt_system(horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array) -> t
     found = differences(horizon.problem.robot.topology, q)
     tight = jnp.full_like(rows.residual, tight_of(q.dtype))
     system = system_of(horizon, rows, found, True, jnp.ones(shape, bool), tight, rows.residual)
-    stiff = jnp.minimum(firm, FIRMEST[double])
+    stiff = horizon.by_order(jnp.minimum(firm, FIRMEST[double]))
     bands = bands_of(system.weight + stiff[:ORDERS])
     bands[0] = bands[0] + stiff[ORDERS]
     ridge = jnp.asarray(RIDGE[double][0], q.dtype)

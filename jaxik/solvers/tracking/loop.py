@@ -1,7 +1,7 @@
 """One step of a loop that follows targets: where it leads, and how it did there."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +13,7 @@ from jaxik.core.status import DerivativeStatus, Outcome, Status
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
+from jaxik.limits.base import Limit
 from jaxik.limits.combine import merged_bounds, merged_rows
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
@@ -26,6 +27,7 @@ from jaxik.problem.problem import (
     limits_of,
 )
 from jaxik.qp_solver import ActiveSet
+from jaxik.robot.robot import Robot
 from jaxik.solvers.differential.linearization import linearized
 from jaxik.solvers.differential.step import stepped
 from jaxik.solvers.differential.yielded import yielded_of
@@ -192,19 +194,26 @@ def described_of(
     met = [within_tolerance(asked[n], row_weights(asked[n], r), r) for n, r in residuals.items() if n in asked]
     at_rest = jnp.max(jnp.abs(velocity), initial=0) * dt <= REST
     stuck = (status == Status.CONVERGED) & at_rest & ~jnp.all(jnp.asarray(met, bool))
-    share = jnp.zeros((), q.dtype)
+    status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
+    limits = (*limits_of(problem), *(elastic.of for elastic in elastic_limits_of(problem).values()))
+    return Described(residuals, status, *shares_of(limits, robot, velocity, acceleration, jerk))
+
+
+def shares_of(
+    limits: Sequence[Limit], robot: Robot, velocity: jax.Array, acceleration: jax.Array, jerk: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The largest speed, acceleration and jerk () of a joint, relative to limits on them; zero without any."""
+    share = jnp.zeros((), velocity.dtype)
     speeds, accelerations, jerks = [share], [share], [share]
-    for limit in (*limits_of(problem), *(elastic.of for elastic in elastic_limits_of(problem).values())):
+    for limit in limits:
         if isinstance(limit, VelocityLimit):
-            lower, upper = limit.bounds(robot, kin, Motion(jnp.ones((), q.dtype)))
+            lower, upper = limit.bounds(robot, None, Motion(jnp.ones((), velocity.dtype)))  # type: ignore[arg-type]
             speeds.append(_largest_share(velocity, jnp.where(velocity < 0, lower, upper)))
         elif isinstance(limit, AccelerationLimit):
             accelerations.append(_largest_share(acceleration, on_rates(robot, limit.max_acceleration, jnp.inf)))
         elif isinstance(limit, JerkLimit):
             jerks.append(_largest_share(jerk, on_rates(robot, limit.max_jerk, jnp.inf)))
-    status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
-    largest = (jnp.max(jnp.stack(shares)) for shares in (speeds, accelerations, jerks))
-    return Described(residuals, status, *largest)
+    return tuple(jnp.max(jnp.stack(shares)) for shares in (speeds, accelerations, jerks))  # type: ignore[return-value]
 
 
 def _largest_share(value: jax.Array, limit: jax.Array) -> jax.Array:

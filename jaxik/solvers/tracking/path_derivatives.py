@@ -52,10 +52,10 @@ def motion_tangent(
     values = [leaves[i] for i in active]
     horizon, q = at(values)
     rows = evaluated(horizon, q, about.smooth.pull)
-    firm = _firmness(horizon, q, rows, about.smooth)
+    firm, yields = _firmness(horizon, q, rows, about.smooth)
 
     def optimality(values: list[Any]) -> Unknowns:
-        return _optimality(*at(values), about.smooth.pull, firm)
+        return _optimality(*at(values), about.smooth.pull, firm, yields)
 
     system, positive = kkt_system(horizon, q, rows, jnp.sum(firm, axis=0))
     right = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
@@ -81,20 +81,24 @@ def _finite(values: Any) -> Any:
     return jax.tree.map(lambda x: jnp.where(jnp.isfinite(x), x, 1), values)
 
 
-def _firmness(horizon: Horizon, q: jax.Array, rows: Rows, smooth: Smooth) -> jax.Array:
-    """How stiff limits are, z / s (2, kinds, N, *batch, nv), by displacements and not by widths."""
-    distances, inside = distances_of(horizon, q, rows), of_limits(smooth)
-    return jnp.where(distances.counts, inside.multiplier / inside.slack / distances.width**2, 0)
+def _firmness(horizon: Horizon, q: jax.Array, rows: Rows, smooth: Smooth) -> tuple[jax.Array, jax.Array]:
+    """How stiff limits are (2, kinds, N, *batch, nv), z / s by displacements and not widths, and which ones yield."""
+    distances, inside = distances_of(horizon, q, rows), of_limits(horizon, smooth)
+    firm = jnp.where(distances.counts, barrier.firmness(inside, distances) / distances.width**2, 0)
+    return firm, distances.counts & (inside.yields > inside.slack)
 
 
-def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array) -> Unknowns:
+def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array, yields: jax.Array) -> Unknowns:
     """The conditions that a motion meets, but for what is constant: gradient, residuals, and what limits leave."""
     rows = evaluated(horizon, q, None)
     distances = distances_of(horizon, q, rows)
     found, none = differences(horizon.problem.robot.topology, q), jnp.zeros_like(rows.residual)
     system = system_of(horizon, rows, found, True, jnp.zeros((), bool), none, none)
     gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
-    gradient = gradient + sum(adjoint(k, system.slope[k]) for k in range(ORDERS))
+    # What yields pulls with its price.
+    force = jnp.where(yields, distances.price, 0) / distances.width
+    slope = system.slope + horizon.by_order(force[1] - force[0])[:ORDERS]
+    gradient = gradient + sum(adjoint(k, slope[k]) for k in range(ORDERS))
     # Both limits of a joint as one, by their stiffness: one of them is next to nothing, or they are the same.
     share = firm / jnp.where(jnp.any(firm > 0, axis=0), jnp.sum(firm, axis=0), 1)
     room = jnp.where(distances.counts, distances.room * distances.width, 0)
@@ -116,9 +120,11 @@ def _status(
     def marked(worst: jax.Array, mask: jax.Array, status: DerivativeStatus) -> jax.Array:
         return jnp.where(mask, jnp.maximum(worst, status), worst)
 
-    distances, (slack, multiplier, _) = distances_of(horizon, q, rows), of_limits(about.smooth)
+    distances, (slack, multiplier, yields, _) = distances_of(horizon, q, rows), of_limits(horizon, about.smooth)
     weak = WEAK * jnp.sqrt(barrier.LAST_MU[q.dtype == jnp.float64])
-    weakly = distances.counts & (slack < weak) & (multiplier < weak * distances.scale)
+    weakly = (slack < weak) & (multiplier < weak * distances.scale)
+    weakly = weakly | (yields < weak) & (distances.price - multiplier < weak * distances.scale)
+    weakly = weakly & distances.counts
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
     worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)
     missed = (plan.status == Status.STALLED) | plan.jumped | _nearer_than_asked(horizon, q)[ORDERS:]

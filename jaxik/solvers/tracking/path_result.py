@@ -11,14 +11,14 @@ from jaxik.core.status import Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
-from jaxik.problem.problem import Problem, constants_of, constraints_of, with_tasks
+from jaxik.problem.problem import Problem, constants_of, constraints_of, limits_of, with_tasks
 from jaxik.results.track import Track
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.tracking.banded import later
-from jaxik.solvers.tracking.loop import Described, described_of
-from jaxik.solvers.tracking.path_setting import Given, bounds_of, tasks_to_keep
+from jaxik.solvers.tracking.loop import described_of, shares_of
+from jaxik.solvers.tracking.path_setting import Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
 from jaxik.tasks.weights import row_weights
 
@@ -36,7 +36,7 @@ def described(
 ) -> Track:
     """What a motion (T, *batch, nq) is worth, of arguments as prepared."""
     problem, q0, velocity, dt = given.problem, given.q0, given.velocity, given.dt
-    bounds = bounds_of(problem, dt, given.options.longest_step)[0]
+    bounds, yielding = bounds_of(problem, dt, given.options.longest_step)[0], elastic_bounds_of(problem, dt)
     topology, spread = problem.robot.topology, dt[..., None]
     before = q[:1] if q0 is None else jnp.broadcast_to(q0, q[:1].shape)
     way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")
@@ -44,7 +44,10 @@ def described(
     if q0 is None:
         # A free start is in motion already: at the acceleration of the first steps, where these are no jumps.
         second, third = (speed[jnp.minimum(k, given.steps - 1)] for k in (1, 2))
-        steady = jnp.clip(2 * second - third, bounds[0] / spread, bounds[1] / spread)
+        speeds = [bounds / spread, *(x / spread for order, x in yielding.values() if order == 0)]
+        steady = 2 * second - third
+        for lower, upper in speeds:
+            steady = jnp.clip(steady, jnp.minimum(lower, second), jnp.maximum(upper, second))
         smooth = [~jumped[jnp.minimum(k, given.steps - 1)][..., None] for k in (1, 2)]
         entering = jnp.where(smooth[0], jnp.where(smooth[1], steady, second), 0)
         speed, came = speed.at[0].set(entering), entering
@@ -62,13 +65,14 @@ def described(
     nothing = {"status": jnp.zeros(q.shape[:-1], jnp.int32), "dt": jnp.broadcast_to(dt, shape)}
     ranks = dict.fromkeys(moves, 1) | dict.fromkeys(nothing, 0)
     kept = over_batch(described_of, {"problem": at} | moves | nothing, {"problem": core_ranks(problem)} | ranks)
-    status = _with_limits(status, jumped, kept)
+    status = _with_limits(status, jumped, _hard_shares(at, moves))
     return Track(
         q=q,
         velocity=speed,
         acceleration=acceleration,
         status=status,
         residuals=kept.residuals,
+        yielded=_yielded(yielding, speed * spread, acceleration * spread**2, jumped),
         speed_share=kept.speed_share,
         acceleration_share=kept.acceleration_share,
         jerk_share=kept.jerk_share,
@@ -80,12 +84,44 @@ def described(
     )
 
 
-def _with_limits(status: jax.Array, jumped: jax.Array, kept: Described) -> jax.Array:
+def _hard_shares(problem: Problem, moves: dict[str, jax.Array]) -> tuple[jax.Array, ...]:
+    """The largest speed, acceleration and jerk (T, *batch), relative to the limits that do not yield."""
+
+    def of_one(problem: Problem, velocity: jax.Array, acceleration: jax.Array, jerk: jax.Array) -> tuple:
+        return shares_of(limits_of(problem), problem.robot, velocity, acceleration, jerk)
+
+    rates = {name: x for name, x in moves.items() if name != "q"}
+    ranks = {"problem": core_ranks(problem)} | dict.fromkeys(rates, 1)
+    return over_batch(of_one, {"problem": problem} | rates, ranks)
+
+
+def _yielded(
+    yielding: dict[str, tuple[int, jax.Array]], displacement: jax.Array, change: jax.Array, jumped: jax.Array
+) -> dict[str, jax.Array]:
+    """By how much elastic limits are passed (T, *batch, nv), as displacements of a step; across a jump by nothing.
+
+    Args:
+      yielding: as of `elastic_bounds_of`.
+      displacement, change (T, *batch, nv): of steps, and their differences.
+    """
+    given, across = (displacement, change), (jumped, jumped | later(jumped, 1))
+
+    def beyond(order: int, bounds: jax.Array) -> jax.Array:
+        x = given[order]
+        passed = jnp.maximum(x - bounds[1], 0) + jnp.minimum(x - bounds[0], 0)
+        # What is met to the last digits holds.
+        holds = jnp.abs(passed) <= PASSED[x.dtype == jnp.float64] * jnp.abs(x)
+        return jnp.where(holds | across[order][..., None], 0, passed)
+
+    return {name: beyond(*found) for name, found in yielding.items()}
+
+
+def _with_limits(status: jax.Array, jumped: jax.Array, shares: tuple[jax.Array, ...]) -> jax.Array:
     """Statuses (T, *batch) that say as well where limits are passed, but for differences across a jump."""
+    speed, acceleration, jerk = shares
     after = jumped | later(jumped, 1)
-    most = 1 + PASSED[kept.speed_share.dtype == jnp.float64]
-    passed = (kept.speed_share > most) & ~jumped | (kept.acceleration_share > most) & ~after
-    passed = passed | (kept.jerk_share > most) & ~(after | later(jumped, 2))
+    most = 1 + PASSED[speed.dtype == jnp.float64]
+    passed = (speed > most) & ~jumped | (acceleration > most) & ~after | (jerk > most) & ~(after | later(jumped, 2))
     return jnp.where(passed & (status == Status.CONVERGED), Status.INFEASIBLE, status)
 
 

@@ -16,10 +16,17 @@ from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.arguments import cast_problem
-from jaxik.problem.problem import Problem, constraints_of, limits_of, with_tasks, without_velocity_tasks
+from jaxik.problem.problem import (
+    Problem,
+    constraints_of,
+    elastic_limits_of,
+    limits_of,
+    with_tasks,
+    without_velocity_tasks,
+)
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
-from jaxik.solvers.tracking.horizon import Horizon
+from jaxik.solvers.tracking.horizon import Elasticity, Horizon
 from jaxik.solvers.tracking.options import WholePathOptions
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
@@ -27,6 +34,8 @@ from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 SPARE = 0.995
 # A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
 LONGEST_STEP = 0.12
+# By the order of what they bound: displacements and their differences.
+OF_MOTION = VelocityLimit, AccelerationLimit, JerkLimit
 
 
 class Given(NamedTuple):
@@ -85,23 +94,18 @@ def bounds_of(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.A
     """Lower and upper (2, *batch, nv) of the displacement of a step, and of its first and second difference."""
 
     def of_one(problem: Problem, dt: jax.Array, longest_step: jax.Array | None) -> list[jax.Array]:
-        robot, motion = problem.robot, Motion(dt)
+        robot = problem.robot
         free = jnp.full(robot.nv, jnp.inf, dt.dtype)
         found = [(-free, free)] * ORDERS
         for limit in limits_of(problem):
-            if isinstance(limit, VelocityLimit):
-                order, (lower, upper) = 0, limit.bounds(robot, None, motion)  # type: ignore[arg-type]
-            elif isinstance(limit, AccelerationLimit):
-                order, upper = 1, on_rates(robot, limit.max_acceleration, jnp.inf) * dt**2
-                lower = -upper
-            elif isinstance(limit, JerkLimit):
-                order, upper = 2, on_rates(robot, limit.max_jerk, jnp.inf) * dt**3
-                lower = -upper
-            else:
-                continue
-            found[order] = jnp.maximum(found[order][0], lower), jnp.minimum(found[order][1], upper)
+            if isinstance(limit, OF_MOTION):
+                order, (lower, upper) = _bounds_of(limit, robot, dt)
+                found[order] = jnp.maximum(found[order][0], lower), jnp.minimum(found[order][1], upper)
         lower, upper = found[0]
         longest = jnp.broadcast_to(LONGEST_STEP if longest_step is None else longest_step, (robot.nv,))
+        for each in elastic_limits_of(problem).values():
+            order, (_, faster) = _bounds_of(each.of, robot, dt)
+            longest = jnp.where((order == 0) & jnp.isfinite(faster), jnp.maximum(longest, faster), longest)
         unlimited = jnp.isinf(upper) & jnp.isinf(lower) | (longest_step is not None)
         found[0] = (
             jnp.where(unlimited, jnp.maximum(lower, -longest), lower),
@@ -112,6 +116,29 @@ def bounds_of(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.A
     arguments = {"problem": problem, "dt": dt, "longest_step": longest_step}
     ranks = {"problem": core_ranks(problem), "dt": 0, "longest_step": None if longest_step is None else 1}
     return tuple(jnp.moveaxis(x, -2, 0) for x in over_batch(of_one, arguments, ranks))
+
+
+def elastic_bounds_of(problem: Problem, dt: jax.Array) -> dict[str, tuple[int, jax.Array]]:
+    """Of limits that yield the order of the displacements that they bound, and their bounds (2, *batch, nv)."""
+
+    def of_one(problem: Problem, dt: jax.Array) -> dict[str, jax.Array]:
+        limits = elastic_limits_of(problem).items()
+        return {name: jnp.stack(_bounds_of(each.of, problem.robot, dt)[1]) for name, each in limits}
+
+    found = over_batch(of_one, {"problem": problem, "dt": dt}, {"problem": core_ranks(problem), "dt": 0})
+    limits = elastic_limits_of(problem)
+    return {name: (OF_MOTION.index(type(limits[name].of)), jnp.moveaxis(x, -2, 0)) for name, x in found.items()}
+
+
+def _bounds_of(limit: Any, robot: Any, dt: jax.Array) -> tuple[int, tuple[jax.Array, jax.Array]]:
+    """Of a limit `OF_MOTION` the order of the displacements that it bounds, and lower and upper bounds (nv,)."""
+    if isinstance(limit, VelocityLimit):
+        return 0, limit.bounds(robot, None, Motion(dt))  # type: ignore[arg-type]
+    if isinstance(limit, AccelerationLimit):
+        most = on_rates(robot, limit.max_acceleration, jnp.inf) * dt**2
+        return 1, (-most, most)
+    most = on_rates(robot, limit.max_jerk, jnp.inf) * dt**3
+    return 2, (-most, most)
 
 
 def horizon_of(
@@ -153,11 +180,20 @@ def horizon_of(
     linked = (at > first) & (at < given.steps + ORDERS) & jnp.concatenate([jnp.ones_like(jumped[:ORDERS]), ~jumped])
     known = jnp.concatenate([jnp.ones((ORDERS, *shape), bool), jnp.broadcast_to(known, jumped.shape)])
     bounds = bounds_of(given.problem, dt, given.options.longest_step)
-    spread = lambda x: x.reshape(2, *(1,) * (len(shape) + 2 - x.ndim), *x.shape[1:])  # noqa: E731
-    bounds = tuple(jnp.broadcast_to(SPARE * spread(x), (2, *shape, topology.nv)) for x in bounds)
+
+    def spread(x: jax.Array) -> jax.Array:
+        aligned = x.reshape(2, *(1,) * (len(shape) + 2 - x.ndim), *x.shape[1:])
+        return jnp.broadcast_to(SPARE * aligned, (2, *shape, topology.nv))
+
+    bounds = tuple(map(spread, bounds))
+    yielding = elastic_limits_of(given.problem)
+    elastic = tuple(
+        Elasticity(order, spread(x), jnp.broadcast_to(yielding[name].row_penalty, shape))
+        for name, (order, x) in elastic_bounds_of(given.problem, dt).items()
+    )
     settled = given.options.smoothing_tolerance
     within, loose = path_tasks(given.problem), jnp.asarray(loose)
-    return Horizon(every, path, stage, known, bounds, linked, limited, settled, within, loose), q
+    return Horizon(every, path, stage, known, bounds, linked, limited, settled, within, loose, elastic), q
 
 
 def jumps_of(topology: Any, q: jax.Array, bounds: jax.Array) -> jax.Array:

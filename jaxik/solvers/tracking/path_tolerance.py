@@ -39,6 +39,7 @@ def with_tolerances(limits: barrier.Distances, horizon: Horizon, rows: Rows) -> 
         joined([limits.counts, own.counts], axis=1),
         joined([limits.width, own.width]),
         joined([jnp.broadcast_to(limits.scale, limits.width.shape), own.scale]),
+        joined([jnp.broadcast_to(limits.price, limits.width.shape), own.price]),
     )
 
 

@@ -5,6 +5,7 @@ tasks. Limits on joints, speed, acceleration and jerk are met by a primal-dual i
 "Numerical Optimization", 19.3), which needs no motion within them to start from: `barrier` has its rows.
 """
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -98,17 +99,21 @@ def begun(horizon: Horizon, q: jax.Array) -> Smooth:
     rows = jax.eval_shape(lambda: evaluated(horizon, q, None))
     nv, batch = rows.moves.shape[-1], q.shape[1:-1]
     further = -(-rows.residual.shape[-1] // nv)
-    kinds = jnp.zeros((2, ORDERS + 1 + further, *rows.room_below.shape), q.dtype)
-    inside = Interior(kinds + 1, kinds, jnp.ones(batch, q.dtype))
+    kinds = jnp.zeros((2, horizon.kinds + further, *rows.room_below.shape), q.dtype)
+    inside = Interior(kinds + 1, kinds, kinds, jnp.ones(batch, q.dtype))
     far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
     return Smooth(q, jnp.zeros(rows.residual.shape, q.dtype), inside, far, never)
 
 
-def kept(horizon: Horizon, q: jax.Array) -> jax.Array:
-    """Whether a motion keeps its limits on displacements and their differences (*batch,)."""
-    found, bounds = jnp.stack(differences(horizon.problem.robot.topology, q)), jnp.stack(horizon.bounds)[:, :, None]
-    outside = (found < bounds[:, 0]) | (found > bounds[:, 1])
-    return ~jnp.any(outside & links_of(horizon.linked), axis=(0, 1, -1))
+def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whether a motion keeps its limits on displacements and their differences (*batch,), and those that yield."""
+    found, links = differences(horizon.problem.robot.topology, q), links_of(horizon.linked)
+
+    def keeps(limits: Iterable[tuple[int, jax.Array]]) -> jax.Array:
+        outside = [((found[k] < x[0]) | (found[k] > x[1])) & links[k] for k, x in limits]
+        return ~jnp.any(jnp.stack(outside), axis=(0, 1, -1)) if outside else jnp.ones(q.shape[1:-1], bool)
+
+    return keeps(enumerate(horizon.bounds)), keeps((each.order, each.bounds) for each in horizon.elastic)
 
 
 def chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
@@ -139,13 +144,12 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     slope, stiffness = (limited * x for x in barrier.slopes(inside, distances, mu))
     # Rows of the path are stiff, or drawn to the middle of their boxes by these and by nothing else.
     loose, centring = horizon.loose & limited & (rows.tolerance > 0), stiffness_of(rows)
-    firm = jnp.where(loose, centring + as_rows(stiffness[ORDERS + 1 :], count), tight)
-    push = jnp.where(
-        loose, centring * rows.residual + as_rows(slope[ORDERS + 1 :], count), tight * rows.residual + pull
-    )
+    kinds = horizon.kinds
+    firm = jnp.where(loose, centring + as_rows(stiffness[kinds:], count), tight)
+    push = jnp.where(loose, centring * rows.residual + as_rows(slope[kinds:], count), tight * rows.residual + pull)
     found = differences(horizon.problem.robot.topology, q)
     system = system_of(horizon, rows, found, smooths, curved, firm, push)
-    gradient, bands = system.add(slope[: ORDERS + 1], stiffness[: ORDERS + 1])
+    gradient, bands = system.add(horizon.by_order(slope[:kinds]), horizon.by_order(stiffness[:kinds]))
     bands[0] = bands[0] + smooths * state.damping[..., None]
     lower, upper = rows.room_below, rows.room_above
     held = (lower >= 0) & (gradient > 0) | (upper <= 0) & (gradient < 0)
@@ -160,14 +164,12 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     most = jnp.where(smooths, jnp.minimum(1, REACH / jnp.maximum(reach, REACH / 100)), 1)
     changes = jnp.concatenate([changes_of(horizon, change), as_kinds(along, change.shape[-1])])
     moved, share = barrier.moved(inside, distances, mu, changes, most)
-    press = as_rows((moved.multiplier[1] - moved.multiplier[0])[ORDERS + 1 :], count) / jnp.where(
-        loose, rows.tolerance, 1
-    )
+    press = as_rows((moved.multiplier[1] - moved.multiplier[0])[kinds:], count) / jnp.where(loose, rows.tolerance, 1)
     pull = jnp.where(loose, centring * (rows.residual + along) + press, pull + tight * (rows.residual + along))
     change = change * jnp.where(limited, share, most)[..., None]
     change = jnp.where(smooths, change, jnp.where(horizon.loose, 0, jnp.clip(change, lower, upper)))
     furthest = jnp.max(jnp.abs(change), axis=(0, -1))
-    passed = jnp.where(limited, barrier.passed(distances), jnp.where(smooths, jnp.inf, before.passed))
+    passed = jnp.where(limited, barrier.passed(inside, distances), jnp.where(smooths, jnp.inf, before.passed))
     settles = limited & (reach <= horizon.settled) & barrier.ended(inside, distances)
     inside = jax.tree.map(lambda new, old: jnp.where(limited, new, old), moved, before.inside)
     q = _moved(horizon.problem, q, change, smooths.astype(q.dtype))
@@ -177,10 +179,11 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     return found, jnp.where(solves, furthest, jnp.inf)
 
 
-def of_limits(smooth: Smooth) -> Interior:
+def of_limits(horizon: Horizon, smooth: Smooth) -> Interior:
     """Slacks and multipliers of limits alone, without those of tolerances."""
-    slack, multiplier, share = smooth.inside
-    return Interior(slack[:, : ORDERS + 1], multiplier[:, : ORDERS + 1], share)
+    slack, multiplier, yields, share = smooth.inside
+    kinds = horizon.kinds
+    return Interior(slack[:, :kinds], multiplier[:, :kinds], yields[:, :kinds], share)
 
 
 class System(NamedTuple):
@@ -228,18 +231,23 @@ def system_of(
 
 
 def distances_of(horizon: Horizon, q: jax.Array, rows: "Rows") -> barrier.Distances:
-    """How far the motion is from its limits: of displacements, their differences, and joints."""
+    """How far the motion is from its limits: of displacements, their differences, joints, and from what is elastic."""
     found = jnp.stack([*differences(horizon.problem.robot.topology, q), jnp.zeros_like(rows.room_below)])
     linked = jnp.concatenate([links_of(horizon.linked), jnp.ones_like(rows.moves)[None, ..., :1]])
     begins = (jnp.arange(ORDERS + 1) % ORDERS == 0) | (horizon.limited > 0)
-    counts = linked & begins.reshape(-1, *(1,) * q.ndim) & rows.moves
-    bounds = jnp.stack(horizon.bounds, axis=1)[:, :, None]
-    lower, upper = (
-        jnp.concatenate([jnp.broadcast_to(bounds[i], found[1:].shape), room[None]])
-        for i, room in enumerate((rows.room_below, rows.room_above))
-    )
-    weight = jnp.asarray((*WEIGHTS, 1.0), q.dtype).reshape(-1, *(1,) * q.ndim)
-    return barrier.distances(found, lower, upper, counts, weight)
+    begins = jnp.concatenate([begins, *(horizon.limited[None] > 0 for _ in horizon.elastic)])
+    counts = horizon.with_elastic(linked) & begins.reshape(-1, *(1,) * q.ndim) & rows.moves
+    one = jnp.ones_like(found[0])
+
+    def bounds(i: int, room: jax.Array) -> jax.Array:
+        yielding = (each.bounds[i] for each in horizon.elastic)
+        return jnp.stack([*(x[i] * one for x in horizon.bounds), room, *(x * one for x in yielding)])
+
+    weight = horizon.with_elastic(jnp.asarray((*WEIGHTS, 1.0), q.dtype)).reshape(-1, *(1,) * q.ndim)
+    penalties = [jnp.full_like(one[:1, ..., :1], jnp.inf)] * (ORDERS + 1)
+    penalties += [each.penalty[..., None] * one[:1, ..., :1] for each in horizon.elastic]
+    lower, upper = bounds(0, rows.room_below), bounds(1, rows.room_above)
+    return barrier.distances(horizon.with_elastic(found), lower, upper, counts, weight, jnp.stack(penalties))
 
 
 def _moved(problem: Problem, q: jax.Array, change: jax.Array, smooth: jax.Array) -> jax.Array:

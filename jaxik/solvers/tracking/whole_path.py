@@ -21,7 +21,7 @@ from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.candidates import candidates
 from jaxik.solvers.tracking.path_derivatives import motion_tangent
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
-from jaxik.solvers.tracking.path_setting import Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
+from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
 from jaxik.solvers.tracking.shortest_path import shortest_path
 from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, smoothed
 from jaxik.solvers.tracking.targets import placed
@@ -36,12 +36,13 @@ def check_held(problem: Problem) -> None:
     """Say on the host which constraints and limits a whole path does not keep.
 
     Raises:
-      JaxikError: for other limits than `HELD_LIMITS`, and for what is `Elastic`.
+      JaxikError: for other limits than `HELD_LIMITS`, and for what is `Elastic` but limits of motion.
     """
-    if yields := [*elastic_constraints_of(problem), *elastic_limits_of(problem)]:
+    others = [name for name, each in elastic_limits_of(problem).items() if not isinstance(each.of, OF_MOTION)]
+    if yields := [*elastic_constraints_of(problem), *others]:
         raise JaxikError(
-            f'mode="whole" holds every constraint and limit, Elastic acts in step, solve, search and mode="online": '
-            f"{yields[0]!r} is to be a task with a cost where it may yield, or to stand without Elastic"
+            f'in mode="whole" a VelocityLimit and an AccelerationLimit may be Elastic, all else holds: {yields[0]!r} '
+            "is to be a task of a lower priority where it may yield, or to stand without Elastic"
         )
     for limit in limits_of(problem):
         if not isinstance(limit, HELD_LIMITS):
@@ -208,14 +209,16 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
         parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, SPREAD, 1.0)))
         limited = (phase > 0).astype(q.dtype)
         horizon, found = horizon_of(shape, given, now, parted, limited)
-        done = jnp.all(parted == before.parted, axis=0) & before.smooth.settled & kept(horizon, found) & (phase > 0)
+        holds, yields_nowhere = kept(horizon, found)
+        done = jnp.all(parted == before.parted, axis=0) & before.smooth.settled & holds & (phase > 0)
+        done = done & (yields_nowhere | loose)
 
         def again() -> _Smoothed:
             horizon, begin = horizon_of(shape, given, jnp.where(loose, q, now), parted, limited, loose=loose)
             better = smoothed(horizon, begin, steps)
             # Within its tolerances a motion is good that keeps all limits, if not the smoothest of these. One that does
             # so on the path stays there.
-            exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & kept(horizon, found)
+            exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & holds
             stays = done | loose & (exact | (better.passed > KEPT[q.dtype == jnp.float64]))
             return _Smoothed(
                 chosen(stays, before.smooth, better), jnp.where(stays, before.parted, parted), loose & ~stays

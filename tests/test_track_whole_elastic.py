@@ -1,0 +1,187 @@
+"""Limits of speed and acceleration that yield along whole paths: slack variables in DAQP, derivatives, statuses."""
+
+from functools import cache
+from typing import Any
+
+import daqp
+import jax
+import jax.numpy as jnp
+import jaxlie
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik import (
+    AccelerationLimit,
+    ConfigurationLimit,
+    DerivativeStatus,
+    Elastic,
+    FrameTask,
+    Problem,
+    Status,
+    VelocityLimit,
+    WholePathOptions,
+    track,
+)
+
+# Two slides along one line, of which the tip is moved by both: paths are linear, and motions of programs are minima.
+SLIDES = """<mujoco><worldbody><body>
+  <joint name="far" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
+  <body><joint name="near" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
+    <site name="tip"/></body></body></worldbody></mujoco>"""
+STEPS, DT, SPARE = 18, 0.1, 0.995
+START, VELOCITY = np.array([0.3, -0.3]), np.array([0.2, 0.3])
+WEIGHTS = 1.0, 64.0, 4096.0
+# Limits [m/s, m/s2] of "far" and "near", by what the path makes of them, and penalties.
+CASES = {
+    "held by the other joint": ([9.0, 0.22], [9.0, 9.0], [1e3, 1e3]),
+    "too fast": ([0.22, 0.25], [9.0, 9.0], [10.0, 10.0]),
+    "too hard": ([9.0, 9.0], [0.35, 0.4], [10.0, 10.0]),
+    "both": ([0.24, 0.3], [0.4, 0.5], [4.0, 3.0]),
+    "cheap": ([0.24, 0.3], [0.4, 0.5], [0.2, 0.1]),
+    "unequal": ([0.24, 0.3], [0.4, 0.5], [1e2, 1.0]),
+}
+
+
+@cache
+def slides() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(SLIDES))
+
+
+def places() -> np.ndarray:
+    """Of the tip (STEPS,) [m]."""
+    t = np.linspace(0, 1, STEPS + 1)[1:]
+    return 0.9 * t - 0.04 * np.sin(2 * np.pi * t)
+
+
+def run(at: dict[str, Any]) -> jaxik.Track:
+    tip = FrameTask(slides().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
+    speed, acceleration = VelocityLimit(at["speed"]), AccelerationLimit(at["acceleration"])
+    limits = (
+        ConfigurationLimit(),
+        Elastic(speed, penalty=at["penalty"][..., 0], name="fast"),
+        # A rank multiplies by 10.
+        Elastic(acceleration, penalty=at["penalty"][..., 1] / 10, order=1),
+    )
+    x = at["places"]
+    targets = jaxlie.SE3.from_translation(jnp.stack([x, 0 * x, 0 * x], axis=-1))
+    options = WholePathOptions(candidates=2, smoothing_tolerance=1e-9)
+    q0, velocity = jnp.asarray(START), jnp.asarray(VELOCITY)
+    problem = Problem(slides(), {"tip": tip}, limits)
+    return track(problem, q0, DT, {"tip": targets}, velocity=velocity, mode="whole", options=options)
+
+
+def given(cases: list[tuple]) -> dict[str, jax.Array]:
+    speed, acceleration, penalty = (jnp.asarray(x) for x in zip(*cases, strict=True))
+    along = jnp.broadcast_to(jnp.asarray(places())[:, None], (STEPS, len(cases)))
+    return {"places": along, "speed": speed, "acceleration": acceleration, "penalty": penalty}
+
+
+@cache
+def found() -> jaxik.Track:
+    return run(given(list(CASES.values())))
+
+
+def motion(name: str) -> tuple[np.ndarray, jaxik.Track]:
+    i = list(CASES).index(name)
+    return np.asarray(found().q)[:, i], jax.tree.map(lambda x: x[:, i] if jnp.ndim(x) > 1 else x, found())
+
+
+def program(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """H, c, and rows between lower and upper bounds of both joints over time, then a slack for each row that yields.
+
+    The first three of all times are given: those of the start and before it.
+    """
+    speed, acceleration, penalties = CASES[name]
+    n = 2 * (STEPS + 3)
+    steps = [np.diff(np.eye(STEPS + 3), axis=0)]
+    for _ in range(2):
+        steps.append(np.diff(steps[-1], axis=0))
+    blocks, widths, prices = [], [], []
+    bent = np.zeros((n, n))
+    for order, weight in enumerate(WEIGHTS):
+        for joint in range(2):
+            rows = np.kron(steps[order], np.eye(2)[joint])
+            bent += weight * rows.T @ rows
+            if order < 2:
+                width = SPARE * (speed[joint] * DT, acceleration[joint] * DT**2)[order]
+                blocks.append(rows)
+                widths.append(np.full(len(rows), width))
+                prices.append(np.full(len(rows), penalties[order] * weight * width))
+    rows, width, price = np.concatenate(blocks), np.concatenate(widths), np.concatenate(prices)
+    k = len(rows)
+    both = np.concatenate([np.eye(n)[:6], np.kron(np.eye(STEPS + 3), np.ones((1, 2)))[3:]])
+    before = (START - k * DT * VELOCITY for k in (2, 1, 0))
+    known = np.concatenate([*before, places()])
+    none = np.zeros((len(both), k))
+    matrix = np.block([[np.zeros((k, n)), np.eye(k)], [rows, -np.eye(k)], [rows, np.eye(k)], [both, none]])
+    far = np.full(k, 1e30)
+    lower = np.concatenate([np.zeros(k), -far, -width, known])
+    upper = np.concatenate([far, width, far, known])
+    return np.pad(bent, [(0, k)] * 2), np.concatenate([np.zeros(n), price]), matrix, lower, upper
+
+
+def worth(name: str, q: np.ndarray) -> float:
+    """The cost of a motion (3 + STEPS, 2) and the price of what yields."""
+    bent, price, matrix, _, upper = program(name)
+    n, x = q.size, q.ravel()
+    k = bent.shape[0] - n
+    beyond = np.maximum(np.abs(matrix[k : 2 * k, :n] @ x) - upper[k : 2 * k], 0)
+    return float(0.5 * x @ bent[:n, :n] @ x + price[n:] @ beyond)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_motions_are_minima_of_the_program_with_slack_variables(name: str) -> None:
+    bent, price, matrix, lower, upper = program(name)
+    sense = np.where(lower == upper, 5, 0).astype(np.int32)
+    x, _, flag, _ = daqp.solve(bent, price, matrix, upper, lower, sense, primal_tol=1e-11, dual_tol=1e-11)
+    assert flag == 1
+    exact = x[: 2 * (STEPS + 3)].reshape(-1, 2)
+    q, _ = motion(name)
+    assert worth(name, np.concatenate([exact[:3], q])) == pytest.approx(worth(name, exact), rel=1e-7)
+    np.testing.assert_allclose(q, exact[3:], atol=1e-6)
+
+
+def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
+    assert (found().status == Status.CONVERGED).all() and found().check().jumps.sum() == 0
+    np.testing.assert_allclose(np.asarray(found().q).sum(axis=-1), places()[:, None] * np.ones(len(CASES)), atol=1e-9)
+    assert sorted(found().yielded) == ["acceleration_limit", "fast"]
+    _, held = motion("held by the other joint")
+    assert not any(np.asarray(x).any() for x in held.yielded.values()) and float(held.speed_share.max()) < 1
+    q, fast = motion("too fast")
+    beyond = np.abs(np.diff(q, axis=0, prepend=START[None])) - np.array(CASES["too fast"][0]) * DT
+    np.testing.assert_allclose(fast.yielded["fast"], np.where(beyond > 1e-9, beyond, 0), atol=1e-12)
+    assert (beyond > 1e-3).any() and float(fast.speed_share.max()) > 1
+    assert not np.asarray(fast.yielded["acceleration_limit"]).any()
+    assert "yielded" in str(found())
+
+
+def test_derivatives_are_those_of_the_motion_where_limits_yield_and_where_they_hold() -> None:
+    names = list(given([CASES["both"]]))
+    keys = jax.random.split(jax.random.key(0), len(names))
+    # One row for each argument, then a step ahead of each, and back.
+    at = given([CASES["both"]] * 3 * len(names))
+    steps = jnp.concatenate([jnp.zeros((len(names),) * 2), *(h * jnp.eye(len(names)) for h in (1e-4, -1e-4))])
+    directions = {}
+    for i, (name, key) in enumerate(zip(names, keys, strict=True)):
+        of_one = at[name][:, :1] if name == "places" else at[name][:1]
+        directions[name] = 0.3 * of_one * jax.random.normal(key, of_one.shape)
+        along = steps[:, i] if name == "places" else steps[:, i : i + 1]
+        at[name] = at[name] + along * directions[name]
+    weight = jax.random.normal(jax.random.key(1), (STEPS, 1, 2))
+
+    def total(at: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
+        motion = run(at)
+        each = jnp.sum(weight * jnp.diff(motion.q, axis=0, prepend=motion.q[:1]), axis=(0, 2))
+        return jnp.sum(each), (each, motion)
+
+    slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))(at)
+    assert (motion.derivative_status == DerivativeStatus.EXACT).all()
+    assert all((np.asarray(x) != 0).any() and (np.asarray(x) == 0).any() for x in motion.yielded.values())
+    ahead, back = np.asarray(each).reshape(3, -1)[1:]
+    for i, name in enumerate(names):
+        slope = slopes[name][:, i] if name == "places" else slopes[name][i]
+        ours = float(jnp.vdot(slope, directions[name].reshape(slope.shape)))
+        difference = (ahead[i] - back[i]) / 2e-4
+        assert abs(difference) > 1e-5 and ours == pytest.approx(difference, rel=1e-4), name
