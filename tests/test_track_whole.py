@@ -325,7 +325,7 @@ def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
         ({"targets": {}}, "num_steps"),
         ({"problem": "posture"}, "no task of the highest priority has one"),
         ({"problem": lambda: with_limit(half_space())}, "does not hold PositionLimit, only ConfigurationLimit, Vel"),
-        ({"problem": lambda: with_limit(Elastic(half_space()))}, "'position_limit' is to be a task of a lower prio"),
+        ({"problem": lambda: with_limit(Elastic(half_space()))}, "take 'position_limit' out of Elastic"),
     ],
 )
 def test_mistakes_are_named(arguments: dict, message: str) -> None:

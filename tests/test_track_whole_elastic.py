@@ -24,6 +24,7 @@ from jaxik import (
     WholePathOptions,
     track,
 )
+from jaxik.core.pytree import pytree
 
 # Two slides along one line, of which the tip is moved by both: paths are linear, and motions of programs are minima.
 SLIDES = """<mujoco><worldbody><body>
@@ -33,15 +34,21 @@ SLIDES = """<mujoco><worldbody><body>
 STEPS, DT, SPARE = 18, 0.1, 0.995
 START, VELOCITY = np.array([0.3, -0.3]), np.array([0.2, 0.3])
 WEIGHTS = 1.0, 64.0, 4096.0
-# Limits [m/s, m/s2] of "far" and "near", by what the path makes of them, and penalties.
+# Limits [m/s, m/s2] of "far" and "near", by what the path makes of them, and penalties of both.
 CASES = {
-    "held by the other joint": ([9.0, 0.22], [9.0, 9.0], [1e3, 1e3]),
-    "too fast": ([0.22, 0.25], [9.0, 9.0], [10.0, 10.0]),
-    "too hard": ([9.0, 9.0], [0.35, 0.4], [10.0, 10.0]),
-    "both": ([0.24, 0.3], [0.4, 0.5], [4.0, 3.0]),
-    "cheap": ([0.24, 0.3], [0.4, 0.5], [0.2, 0.1]),
-    "unequal": ([0.24, 0.3], [0.4, 0.5], [1e2, 1.0]),
+    "held by the other joint": ([9.0, 0.22], [9.0, 9.0], [22.0, 22.0]),
+    "to a stop": ([0.0, 9.0], [9.0, 9.0], [22.0, 22.0]),
+    "too fast": ([0.22, 0.25], [9.0, 9.0], [0.2, 0.2]),
+    "too hard": ([9.0, 9.0], [0.2, 0.22], [2.0, 2.0]),
+    "both": ([0.25, 0.29], [0.2, 0.23], [0.15, 9.0]),
+    "cheap": ([0.24, 0.3], [0.4, 0.5], [0.005, 0.03]),
+    "unequal": ([0.24, 0.3], [0.4, 0.5], [2.5, 0.25]),
 }
+
+
+@pytree
+class OwnLimit(VelocityLimit):
+    """Of a user."""
 
 
 @cache
@@ -57,7 +64,7 @@ def places() -> np.ndarray:
 
 def run(at: dict[str, Any]) -> jaxik.Track:
     tip = FrameTask(slides().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
-    speed, acceleration = VelocityLimit(at["speed"]), AccelerationLimit(at["acceleration"])
+    speed, acceleration = OwnLimit(at["speed"]), AccelerationLimit(at["acceleration"])
     limits = (
         ConfigurationLimit(),
         Elastic(speed, penalty=at["penalty"][..., 0], name="fast"),
@@ -108,7 +115,7 @@ def program(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, 
                 width = SPARE * (speed[joint] * DT, acceleration[joint] * DT**2)[order]
                 blocks.append(rows)
                 widths.append(np.full(len(rows), width))
-                prices.append(np.full(len(rows), penalties[order] * weight * width))
+                prices.append(np.full(len(rows), penalties[order]))
     rows, width, price = np.concatenate(blocks), np.concatenate(widths), np.concatenate(prices)
     k = len(rows)
     both = np.concatenate([np.eye(n)[:6], np.kron(np.eye(STEPS + 3), np.ones((1, 2)))[3:]])
@@ -149,6 +156,9 @@ def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
     assert sorted(found().yielded) == ["acceleration_limit", "fast"]
     _, held = motion("held by the other joint")
     assert not any(np.asarray(x).any() for x in held.yielded.values()) and float(held.speed_share.max()) < 1
+    q, stopped = motion("to a stop")
+    np.testing.assert_array_equal(stopped.yielded["fast"][-9:, 0], 0)
+    np.testing.assert_allclose(np.diff(q[-9:, 0]), 0, atol=1e-9)
     q, fast = motion("too fast")
     beyond = np.abs(np.diff(q, axis=0, prepend=START[None])) - np.array(CASES["too fast"][0]) * DT
     np.testing.assert_allclose(fast.yielded["fast"], np.where(beyond > 1e-9, beyond, 0), atol=1e-12)
@@ -157,31 +167,24 @@ def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
     assert "yielded" in str(found())
 
 
-def test_derivatives_are_those_of_the_motion_where_limits_yield_and_where_they_hold() -> None:
-    names = list(given([CASES["both"]]))
-    keys = jax.random.split(jax.random.key(0), len(names))
-    # One row for each argument, then a step ahead of each, and back.
-    at = given([CASES["both"]] * 3 * len(names))
-    steps = jnp.concatenate([jnp.zeros((len(names),) * 2), *(h * jnp.eye(len(names)) for h in (1e-4, -1e-4))])
-    directions = {}
-    for i, (name, key) in enumerate(zip(names, keys, strict=True)):
-        of_one = at[name][:, :1] if name == "places" else at[name][:1]
-        directions[name] = 0.3 * of_one * jax.random.normal(key, of_one.shape)
-        along = steps[:, i] if name == "places" else steps[:, i : i + 1]
-        at[name] = at[name] + along * directions[name]
-    weight = jax.random.normal(jax.random.key(1), (STEPS, 1, 2))
+def test_derivatives_by_limits_and_penalties_are_those_of_the_motion() -> None:
+    """And of a path that does not change."""
+    names, at = ("speed", "acceleration", "penalty"), given([CASES["both"]] * 9)
+    steps = jnp.concatenate([jnp.zeros((3, 3)), 1e-4 * jnp.eye(3), -1e-4 * jnp.eye(3)])
+    keys = jax.random.split(jax.random.key(0), 4)
+    ways = {name: 0.3 * at[name][0] * jax.random.normal(key, (2,)) for name, key in zip(names, keys, strict=False)}
+    moved = {name: at[name] + steps[:, i : i + 1] * ways[name] for i, name in enumerate(names)}
+    weight = jax.random.normal(keys[3], (STEPS, 1, 2))
 
-    def total(at: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
-        motion = run(at)
+    def total(moved: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
+        motion = run(at | moved)
         each = jnp.sum(weight * jnp.diff(motion.q, axis=0, prepend=motion.q[:1]), axis=(0, 2))
         return jnp.sum(each), (each, motion)
 
-    slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))(at)
+    slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))(moved)
     assert (motion.derivative_status == DerivativeStatus.EXACT).all()
     assert all((np.asarray(x) != 0).any() and (np.asarray(x) == 0).any() for x in motion.yielded.values())
-    ahead, back = np.asarray(each).reshape(3, -1)[1:]
+    _, ahead, back = np.asarray(each).reshape(3, -1)
     for i, name in enumerate(names):
-        slope = slopes[name][:, i] if name == "places" else slopes[name][i]
-        ours = float(jnp.vdot(slope, directions[name].reshape(slope.shape)))
-        difference = (ahead[i] - back[i]) / 2e-4
+        ours, difference = float(slopes[name][i] @ ways[name]), (ahead[i] - back[i]) / 2e-4
         assert abs(difference) > 1e-5 and ours == pytest.approx(difference, rel=1e-4), name

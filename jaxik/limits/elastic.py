@@ -50,9 +50,11 @@ class Elastic:
     The rest yields, and is in `yielded`. So an arm whose target leaves its reach and returns comes to rest and follows
     again, by velocities whose changes shrink with the steps, where gains are rates times `dt`.
 
-    Along a whole path, whose tasks hold, a joint's displacement d in a step, or its change, that is limited to b adds
-    `penalty * w b * (how far it is beyond b)` to the `w d^2 / 2` of the movement that is minimised: at 10 a limit holds
-    with up to ten times the force with which a motion at its limit is drawn back.
+    Along a whole path, whose tasks hold, a joint whose displacement d in a step, or the change of that, is beyond its
+    limit adds `penalty * |how far|` to the movement that is minimised, the sum of `(d^2 + 64 d'^2 + 4096 d''^2) / 2`
+    with d' and d'' the first and second difference of displacements [rad or m]. So a limit yields as well where keeping
+    it would take jerks whose force is larger than the penalty: a larger one holds longer, and takes more steps of
+    smoothing.
 
     Of those that cannot be held together the ones of the lower `order` yield first: a rank multiplies the penalty by
     10. It yields only where that saves more than ten times as much of a rank below; those of one rank share, by their

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 # Slacks begin at least so large, and larger by how far a limit of the kind is passed; multipliers begin at this.
 FIRST_SLACK, FIRST_MULTIPLIER = 0.1, 1e-2
-# The first mu of limits that yield, in its units: with 0.01 the multipliers of what was passed by far began next to rho,
-# and only a hundredth of a step could be taken.
+# The first mu of limits that yield, in its units: with 0.01 multipliers of what is passed by far began next to rho, and
+# only a hundredth of a step could be taken.
 FIRST_MU = 1.0
 # Where contradicting limits drive multipliers no further.
 MOST_MULTIPLIER = 1e8
@@ -26,6 +26,11 @@ LAST_MU = {False: 1e-4, True: 1e-10}
 SHORT = 0.99
 # By how much mu shrinks in a step: at most, after a whole one, and at least.
 CENTRING = 0.05, 0.8
+# The unit of limits that yield is no less [rad or m]: their half widths may be zero.
+LEAST_WIDTH = 1e-2
+# Of how far slacks are from distances, mu is no less: slacks that come to zero earlier let no step through. Of 24 paths
+# of a Panda within six sets of tight limits 73 of 144 are kept in float32, without this 25, and 91 in float64, for 82.
+MISSING = 0.1
 # A limit is kept that is passed by less, as a share of its width.
 KEPT = {False: 1e-3, True: 1e-9}
 
@@ -68,19 +73,19 @@ def distances(
 
     Args:
       weight: of the squared value in what a motion pays.
-      penalty: rho in its units, infinite where a limit holds.
+      penalty: rho by the unit of the values, infinite where a limit holds.
     """
     finite = jnp.isfinite(jnp.stack([lower, upper]))
     low, high = jnp.where(finite[0], lower, -jnp.abs(upper)), jnp.where(finite[1], upper, jnp.abs(lower))
     counts = counts & finite
     some = jnp.any(counts, axis=0)
     width = jnp.where(some, (high - low) / 2, 1)
-    width = jnp.maximum(width, jnp.finfo(value.dtype).eps)
+    holds = jnp.isinf(penalty)
+    width = jnp.maximum(width, jnp.where(holds, jnp.finfo(value.dtype).eps, LEAST_WIDTH))
     room = jnp.where(counts, jnp.stack([value - low, high - value]) / width, 1)
     scale = jnp.where(some, weight * width**2, 1)
-    # Not infinity times the scale, whose derivative is NaN.
-    holds = jnp.isinf(penalty)
-    return Distances(room, counts, width, scale, jnp.where(holds, jnp.inf, jnp.where(holds, 0, penalty) * scale))
+    # Not infinity times the width, whose derivative is NaN.
+    return Distances(room, counts, width, scale, jnp.where(holds, jnp.inf, jnp.where(holds, 0, penalty) * width))
 
 
 def begun(distances: Distances) -> Interior:
@@ -113,7 +118,9 @@ def gap(inside: Interior, distances: Distances) -> jax.Array:
 def aimed(inside: Interior, distances: Distances) -> jax.Array:
     """The mu (*batch,) that the next step aims at."""
     now, last = gap(inside, distances), LAST_MU[inside.slack.dtype == jnp.float64]
-    return jnp.maximum(now * jnp.clip((1 - inside.share) ** 2, *CENTRING), last)
+    missing = jnp.where(distances.counts, inside.slack - inside.yields - distances.room, 0)
+    least = jnp.maximum(MISSING * jnp.max(missing, axis=(0, 1, 2, -1), initial=0), last)
+    return jnp.maximum(now * jnp.clip((1 - inside.share) ** 2, *CENTRING), least)
 
 
 def slopes(inside: Interior, distances: Distances, mu: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -171,7 +178,8 @@ def moved(
     slack = jnp.where(counts, slack + along[..., None] * to_slack, 1)
     yields = jnp.where(counts, yields + along[..., None] * to_yield, 0)
     multiplier = jnp.where(counts, multiplier + across[..., None] * to_multiplier, 0)
-    multiplier = jnp.minimum(multiplier, MOST_MULTIPLIER * distances.scale)
+    most = jnp.where(jnp.isinf(distances.price), MOST_MULTIPLIER * distances.scale, jnp.inf)
+    multiplier = jnp.minimum(multiplier, most)
     return Interior(slack, multiplier, yields, jnp.minimum(along, across)), along
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 from jaxik.numerics.constants import unit_matrix
 from jaxik.solvers.tracking.banded import (
@@ -130,8 +131,13 @@ def kkt_system(horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array) -> t
 
 def solution(system: KKTSystem, right: Unknowns) -> Unknowns:
     """The solution, which can be differentiated by the right-hand side."""
+    # As one vector: the transpose takes no right-hand side of which parts do not depend on what is differentiated by.
+    flat, unflat = ravel_pytree(right)
 
-    def solve(_: Any, right: Unknowns) -> Unknowns:
-        return system.solve(right)
+    def product(x: jax.Array) -> jax.Array:
+        return ravel_pytree(system.product(unflat(x)))[0]
 
-    return lax.custom_linear_solve(system.product, right, solve, symmetric=True)
+    def solve(_: Any, right: jax.Array) -> jax.Array:
+        return ravel_pytree(system.solve(unflat(right)))[0]
+
+    return unflat(lax.custom_linear_solve(product, flat, solve, symmetric=True))

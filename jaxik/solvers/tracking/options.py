@@ -68,7 +68,8 @@ class WholePathOptions:
       candidates: how many solutions are continued along the path, each from a waypoint of its own; static. Arms with
         more joints than the path needs, and joints that make several turns, have more to choose from with more.
       longest_step: (*batch, nv), or one number: the longest displacement of a joint between two waypoints that is no
-        jump [rad or m]. None: what `VelocityLimit` allows in a step, and 0.12, 7 degrees, where there is none.
+        jump [rad or m]. None: what `VelocityLimit` allows in a step, and 0.12, 7 degrees, where there is none; where
+        one is `Elastic`, three times what it allows, and 0.12 at least.
       jump_cost: so many waypoints are missed rather than one more jump made (): what is out of reach for a moment is
         not worth two jumps.
       smoothing_steps: at most so many steps of Newton's method (); 0 leaves the solutions as they were found.

@@ -109,8 +109,9 @@ def _yielded(
     def beyond(order: int, bounds: jax.Array) -> jax.Array:
         x = given[order]
         passed = jnp.maximum(x - bounds[1], 0) + jnp.minimum(x - bounds[0], 0)
-        # What is met to the last digits holds.
-        holds = jnp.abs(passed) <= PASSED[x.dtype == jnp.float64] * jnp.abs(x)
+        # What is met to the last digits, of displacements or of joints, holds.
+        rounding = jnp.maximum(PASSED[x.dtype == jnp.float64] * jnp.abs(x), 16 * jnp.finfo(x.dtype).eps)
+        holds = jnp.abs(passed) <= rounding
         return jnp.where(holds | across[order][..., None], 0, passed)
 
     return {name: beyond(*found) for name, found in yielding.items()}

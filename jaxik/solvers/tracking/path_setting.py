@@ -34,6 +34,8 @@ from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 SPARE = 0.995
 # A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
 LONGEST_STEP = 0.12
+# Of the step that a speed limit allows, where it yields: what is longer is a jump.
+YIELDING_STEP = 3.0
 # By the order of what they bound: displacements and their differences.
 OF_MOTION = VelocityLimit, AccelerationLimit, JerkLimit
 
@@ -103,9 +105,12 @@ def bounds_of(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.A
                 found[order] = jnp.maximum(found[order][0], lower), jnp.minimum(found[order][1], upper)
         lower, upper = found[0]
         longest = jnp.broadcast_to(LONGEST_STEP if longest_step is None else longest_step, (robot.nv,))
-        for each in elastic_limits_of(problem).values():
-            order, (_, faster) = _bounds_of(each.of, robot, dt)
-            longest = jnp.where((order == 0) & jnp.isfinite(faster), jnp.maximum(longest, faster), longest)
+        if longest_step is None:
+            for each in elastic_limits_of(problem).values():
+                order, (_, upper_elastic) = _bounds_of(each.of, robot, dt)
+                if order == 0:
+                    faster = jnp.where(jnp.isfinite(upper_elastic), YIELDING_STEP * upper_elastic, 0)
+                    longest = jnp.maximum(longest, faster)
         unlimited = jnp.isinf(upper) & jnp.isinf(lower) | (longest_step is not None)
         found[0] = (
             jnp.where(unlimited, jnp.maximum(lower, -longest), lower),
@@ -127,7 +132,11 @@ def elastic_bounds_of(problem: Problem, dt: jax.Array) -> dict[str, tuple[int, j
 
     found = over_batch(of_one, {"problem": problem, "dt": dt}, {"problem": core_ranks(problem), "dt": 0})
     limits = elastic_limits_of(problem)
-    return {name: (OF_MOTION.index(type(limits[name].of)), jnp.moveaxis(x, -2, 0)) for name, x in found.items()}
+    orders = {
+        name: next(order for order, kind in enumerate(OF_MOTION) if isinstance(each.of, kind))
+        for name, each in limits.items()
+    }
+    return {name: (orders[name], jnp.moveaxis(x, -2, 0)) for name, x in found.items()}
 
 
 def _bounds_of(limit: Any, robot: Any, dt: jax.Array) -> tuple[int, tuple[jax.Array, jax.Array]]:

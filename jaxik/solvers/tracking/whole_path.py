@@ -41,8 +41,8 @@ def check_held(problem: Problem) -> None:
     others = [name for name, each in elastic_limits_of(problem).items() if not isinstance(each.of, OF_MOTION)]
     if yields := [*elastic_constraints_of(problem), *others]:
         raise JaxikError(
-            f'in mode="whole" a VelocityLimit and an AccelerationLimit may be Elastic, all else holds: {yields[0]!r} '
-            "is to be a task of a lower priority where it may yield, or to stand without Elastic"
+            f'in mode="whole" a VelocityLimit and an AccelerationLimit may be Elastic, all else holds: take '
+            f"{yields[0]!r} out of Elastic; what a constraint asks for may be a task of a lower priority instead"
         )
     for limit in limits_of(problem):
         if not isinstance(limit, HELD_LIMITS):
