@@ -189,6 +189,17 @@ def test_tolerances_are_left_alone_where_a_path_is_kept_within_its_limits() -> N
     assert np.abs(np.diff(q, axis=0)).max() > 0.29 * DT and errors(q, points()[:, 4]).max() < 1e-9
 
 
+def test_tight_limits_are_kept_in_float32() -> None:
+    """Slacks of the interior point do not come to zero before the limits are met."""
+    robot = crane().astype(np.float32)
+    tip = FrameTask(robot.frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
+    targets = {"tip": jaxlie.SE3(poses(points()[:, 4]).wxyz_xyz.astype(np.float32))}
+    asked = Problem(robot, {"tip": tip}, problem(fast=0.3).limits)
+    plan = track(asked, None, DT, targets, mode="whole", options=WholePathOptions(candidates=32))
+    assert plan.q.dtype == np.float32 and plan.check().jumps == 0
+    assert np.abs(np.diff(plan.q, axis=0)).max() > 0.29 * DT
+
+
 def test_joint_limits_hold_to_the_last_digit() -> None:
     lower, upper = mujoco.MjModel.from_xml_string(CRANE).jnt_range.T
     assert (found().q >= lower).all() and (found().q <= upper).all()
