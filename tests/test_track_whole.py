@@ -189,15 +189,20 @@ def test_tolerances_are_left_alone_where_a_path_is_kept_within_its_limits() -> N
     assert np.abs(np.diff(q, axis=0)).max() > 0.29 * DT and errors(q, points()[:, 4]).max() < 1e-9
 
 
-def test_tight_limits_are_kept_in_float32() -> None:
-    """Slacks of the interior point do not come to zero before the limits are met."""
+def test_tight_limits_are_kept_in_float32_and_those_that_cannot_be_do_no_harm() -> None:
+    """Slacks of the interior point do not come to zero before limits are met; jerks are of a smooth motion."""
     robot = crane().astype(np.float32)
     tip = FrameTask(robot.frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
     targets = {"tip": jaxlie.SE3(poses(points()[:, 4]).wxyz_xyz.astype(np.float32))}
-    asked = Problem(robot, {"tip": tip}, problem(fast=0.3).limits)
-    plan = track(asked, None, DT, targets, mode="whole", options=WholePathOptions(candidates=32))
+
+    def planned(**limits: float) -> Track:
+        asked = Problem(robot, {"tip": tip}, problem(**limits).limits)
+        return track(asked, None, DT, targets, mode="whole", options=WholePathOptions(candidates=32))
+
+    plan, unkept = planned(fast=0.3), planned(accelerated=0.2)
     assert plan.q.dtype == np.float32 and plan.check().jumps == 0
     assert np.abs(np.diff(plan.q, axis=0)).max() > 0.29 * DT
+    assert np.any(unkept.status == Status.INFEASIBLE) and np.abs(unkept.acceleration).max() < 1
 
 
 def test_joint_limits_hold_to_the_last_digit() -> None:

@@ -121,17 +121,17 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     counts = jnp.arange(length) < given.steps
     with jax.default_matmul_precision("highest"):
         q, tied = _cheapest(shape, lanes, length, given, bounds)
-        found, parted, loose = _smooth(shape, given, q, bounds)
-        both = jnp.stack([found.q[ORDERS:], q])
-        before = both[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, both[:, :1].shape)
-        over_time = jnp.moveaxis(jnp.concatenate([before, both], axis=1), 1, 0)
+        found, parted, loose, free = _smooth(shape, given, q, bounds)
+        # A motion that its limits made worse is left as it was without them, or as it was found.
+        every = jnp.stack([found.q[ORDERS:], free, q])
+        before = every[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, every[:, :1].shape)
+        over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
         jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
-        status = status_of(placed(problem, given.values), both, jumped)
-        # A motion that smoothing made worse is left as it was found.
-        rough = jnp.diff(events_of(status, jumped, options.jump_cost, counts), axis=0)[0] < 0
-        q, status, jumped = (jnp.where(_wide(rough, x[0]), x[1], x[0]) for x in (both, status, jumped))
+        status = status_of(placed(problem, given.values), every, jumped)
+        best = jnp.argmin(events_of(status, jumped, options.jump_cost, counts), axis=0)
+        q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
         none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
-        return Plan(q, status, jumped, none), Found(found, parted, rough | loose, tied)
+        return Plan(q, status, jumped, none), Found(found, parted, (best > 0) | loose, tied)
 
 
 @jax.custom_jvp
@@ -144,9 +144,10 @@ def _(primals: Any, tangents: Any) -> Any:
     raise JaxikError('track(..., mode="whole") has first derivatives alone: mode="online" has all')
 
 
-def _wide(mask: jax.Array, x: jax.Array) -> jax.Array:
-    """A mask (*batch,) for an array (T, *batch, ...)."""
-    return mask.reshape(1, *mask.shape, *(1,) * (x.ndim - 1 - mask.ndim))
+def _picked(which: jax.Array, x: jax.Array) -> jax.Array:
+    """Of each element of (k, T, *batch, ...) the one of k that an index (*batch,) says."""
+    at = which.reshape(1, 1, *which.shape, *(1,) * (x.ndim - 2 - which.ndim))
+    return jnp.take_along_axis(x, at, axis=0)[0]
 
 
 def _cheapest(
@@ -183,11 +184,18 @@ def _cheapest(
 
 
 class _Smoothed(NamedTuple):
-    """A motion made smooth, the steps (T, *batch) that were to be none, and whether it uses tolerances (*batch,)."""
+    """A motion made smooth.
+
+    Attributes:
+      smooth, parted (T, *batch): the motion, and the steps that were to be none.
+      loose (*batch,): whether it uses tolerances.
+      free (T, *batch, nq): the motion before limits on displacements' differences.
+    """
 
     smooth: Smooth
     parted: jax.Array
     loose: jax.Array
+    free: jax.Array
 
 
 def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Array) -> _Smoothed:
@@ -221,11 +229,14 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
             exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & holds
             stays = done | loose & (exact | (better.passed > KEPT[q.dtype == jnp.float64]))
             return _Smoothed(
-                chosen(stays, before.smooth, better), jnp.where(stays, before.parted, parted), loose & ~stays
+                chosen(stays, before.smooth, better),
+                jnp.where(stays, before.parted, parted),
+                loose & ~stays,
+                jnp.where(phase == 0, better.q[ORDERS:], before.free),
             )
 
         return lax.cond(jnp.all(done), lambda: before, again)
 
     whole = parted_of(q, SPREAD)
     begin = begun(*horizon_of(shape, given, q, whole, jnp.zeros((), q.dtype)))
-    return lax.fori_loop(0, 3, smooth, _Smoothed(begin, whole, jnp.zeros(shape, bool)))
+    return lax.fori_loop(0, 3, smooth, _Smoothed(begin, whole, jnp.zeros(shape, bool), q))
