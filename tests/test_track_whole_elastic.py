@@ -167,14 +167,22 @@ def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
     assert "yielded" in str(found())
 
 
-def test_derivatives_by_limits_and_penalties_are_those_of_the_motion() -> None:
-    """And of a path that does not change."""
-    names, at = ("speed", "acceleration", "penalty"), given([CASES["both"]] * 9)
-    steps = jnp.concatenate([jnp.zeros((3, 3)), 1e-4 * jnp.eye(3), -1e-4 * jnp.eye(3)])
-    keys = jax.random.split(jax.random.key(0), 4)
-    ways = {name: 0.3 * at[name][0] * jax.random.normal(key, (2,)) for name, key in zip(names, keys, strict=False)}
-    moved = {name: at[name] + steps[:, i : i + 1] * ways[name] for i, name in enumerate(names)}
-    weight = jax.random.normal(keys[3], (STEPS, 1, 2))
+@pytest.mark.parametrize("names", [("speed", "acceleration", "penalty"), ("places",)])
+def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(names: tuple[str, ...]) -> None:
+    """By limits and penalties alone, and by the path alone."""
+    count = len(names)
+    at = given([CASES["both"]] * 3 * count)
+    # One row for each argument, then a step ahead of each, and back.
+    steps = jnp.concatenate([jnp.zeros((count, count)), 1e-4 * jnp.eye(count), -1e-4 * jnp.eye(count)])
+    *keys, last = jax.random.split(jax.random.key(0), count + 1)
+    axes = {name: 1 if name == "places" else 0 for name in names}
+    ways, moved = {}, {}
+    for i, (name, key) in enumerate(zip(names, keys, strict=True)):
+        one = jnp.take(at[name], jnp.arange(1), axis=axes[name])
+        # Of the path a stretch: noise from waypoint to waypoint would change which limits are active.
+        ways[name] = 0.3 * one * (1 if name == "places" else jax.random.normal(key, one.shape))
+        moved[name] = at[name] + jnp.expand_dims(steps[:, i], 1 - axes[name]) * ways[name]
+    weight = jax.random.normal(last, (STEPS, 1, 2))
 
     def total(moved: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
         motion = run(at | moved)
@@ -186,5 +194,6 @@ def test_derivatives_by_limits_and_penalties_are_those_of_the_motion() -> None:
     assert all((np.asarray(x) != 0).any() and (np.asarray(x) == 0).any() for x in motion.yielded.values())
     _, ahead, back = np.asarray(each).reshape(3, -1)
     for i, name in enumerate(names):
-        ours, difference = float(slopes[name][i] @ ways[name]), (ahead[i] - back[i]) / 2e-4
+        slope, difference = jnp.take(slopes[name], i, axis=axes[name]), (ahead[i] - back[i]) / 2e-4
+        ours = float(jnp.vdot(slope, ways[name]))
         assert abs(difference) > 1e-5 and ours == pytest.approx(difference, rel=1e-4), name

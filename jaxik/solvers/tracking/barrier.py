@@ -180,8 +180,9 @@ def moved(
     slack = jnp.where(counts, slack + along[..., None] * to_slack, 1)
     yields = jnp.where(counts, yields + along[..., None] * to_yield, 0)
     multiplier = jnp.where(counts, multiplier + across[..., None] * to_multiplier, 0)
-    most = jnp.where(jnp.isinf(distances.price), MOST_MULTIPLIER * distances.scale, jnp.inf)
-    multiplier = jnp.minimum(multiplier, most)
+    # Of what yields it stays below the price.
+    capped = jnp.minimum(multiplier, MOST_MULTIPLIER * distances.scale)
+    multiplier = jnp.where(jnp.isinf(distances.price), capped, multiplier)
     return Interior(slack, multiplier, yields, jnp.minimum(along, across)), along
 
 

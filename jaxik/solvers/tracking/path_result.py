@@ -127,7 +127,7 @@ def _with_limits(status: jax.Array, jumped: jax.Array, shares: tuple[jax.Array, 
 
 
 def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
-    """Of `Status` (2, T, *batch), at configurations with another axis behind."""
+    """Of `Status` (k, T, *batch), at the configurations of k motions with another axis behind."""
     tasks, path = tasks_to_keep(problem)
     # Of constraints as of `solve`: by what is feasible, whatever their own tolerances.
     tolerance = jnp.asarray(FEASIBLE[q.dtype == jnp.float64], q.dtype)
@@ -149,7 +149,7 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
 
 
 def events_of(status: jax.Array, jumped: jax.Array, jump_cost: jax.Array, counts: jax.Array) -> jax.Array:
-    """Waypoints missed and jumps of motions (2, T, *batch), as candidates are compared by, of those that count (T,)."""
+    """Waypoints missed and jumps of motions (k, T, *batch), as candidates are compared by, of those that count (T,)."""
     missed = (status == Status.STALLED) | (status == Status.NONFINITE)
     counts = counts.reshape(-1, *(1,) * (missed.ndim - 2))
     return jnp.sum(counts * (missed + jump_cost * jumped), axis=1)

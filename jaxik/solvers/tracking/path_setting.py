@@ -101,14 +101,14 @@ def bounds_of(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.A
         found = [(-free, free)] * ORDERS
         for limit in limits_of(problem):
             if isinstance(limit, OF_MOTION):
-                order, (lower, upper) = _bounds_of(limit, robot, dt)
+                order, (lower, upper) = _order_of(limit), _bounds_of(limit, robot, dt)
                 found[order] = jnp.maximum(found[order][0], lower), jnp.minimum(found[order][1], upper)
         lower, upper = found[0]
         longest = jnp.broadcast_to(LONGEST_STEP if longest_step is None else longest_step, (robot.nv,))
         if longest_step is None:
             for each in elastic_limits_of(problem).values():
-                order, (_, upper_elastic) = _bounds_of(each.of, robot, dt)
-                if order == 0:
+                if isinstance(each.of, VelocityLimit):
+                    upper_elastic = _bounds_of(each.of, robot, dt)[1]
                     faster = jnp.where(jnp.isfinite(upper_elastic), YIELDING_STEP * upper_elastic, 0)
                     longest = jnp.maximum(longest, faster)
         unlimited = jnp.isinf(upper) & jnp.isinf(lower) | (longest_step is not None)
@@ -128,26 +128,27 @@ def elastic_bounds_of(problem: Problem, dt: jax.Array) -> dict[str, tuple[int, j
 
     def of_one(problem: Problem, dt: jax.Array) -> dict[str, jax.Array]:
         limits = elastic_limits_of(problem).items()
-        return {name: jnp.stack(_bounds_of(each.of, problem.robot, dt)[1]) for name, each in limits}
+        return {name: jnp.stack(_bounds_of(each.of, problem.robot, dt)) for name, each in limits}
 
     found = over_batch(of_one, {"problem": problem, "dt": dt}, {"problem": core_ranks(problem), "dt": 0})
     limits = elastic_limits_of(problem)
-    orders = {
-        name: next(order for order, kind in enumerate(OF_MOTION) if isinstance(each.of, kind))
-        for name, each in limits.items()
-    }
-    return {name: (orders[name], jnp.moveaxis(x, -2, 0)) for name, x in found.items()}
+    return {name: (_order_of(limits[name].of), jnp.moveaxis(x, -2, 0)) for name, x in found.items()}
 
 
-def _bounds_of(limit: Any, robot: Any, dt: jax.Array) -> tuple[int, tuple[jax.Array, jax.Array]]:
-    """Of a limit `OF_MOTION` the order of the displacements that it bounds, and lower and upper bounds (nv,)."""
+def _order_of(limit: Any) -> int:
+    """Of a limit `OF_MOTION`, the order of the displacements that it bounds."""
+    return next(order for order, kind in enumerate(OF_MOTION) if isinstance(limit, kind))
+
+
+def _bounds_of(limit: Any, robot: Any, dt: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Lower and upper bounds (nv,) of those displacements."""
     if isinstance(limit, VelocityLimit):
-        return 0, limit.bounds(robot, None, Motion(dt))  # type: ignore[arg-type]
+        return limit.bounds(robot, None, Motion(dt))  # type: ignore[arg-type]
     if isinstance(limit, AccelerationLimit):
         most = on_rates(robot, limit.max_acceleration, jnp.inf) * dt**2
-        return 1, (-most, most)
-    most = on_rates(robot, limit.max_jerk, jnp.inf) * dt**3
-    return 2, (-most, most)
+    else:
+        most = on_rates(robot, limit.max_jerk, jnp.inf) * dt**3
+    return -most, most
 
 
 def horizon_of(
