@@ -261,15 +261,23 @@ def round_inward(lower: Any, upper: Any, dtype: Any) -> tuple[jax.Array, jax.Arr
     Where no value of the new type lies between two limits, both become the nearest one.
     """
     low, high = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
-    wide = jnp.promote_types(jnp.asarray(lower).dtype, dtype)
     stop = jax.lax.stop_gradient
-    up = jnp.where(stop(low).astype(wide) < stop(lower), jnp.nextafter(stop(low), jnp.inf), stop(low))
-    down = jnp.where(stop(high).astype(wide) > stop(upper), jnp.nextafter(stop(high), -jnp.inf), stop(high))
+    up = jnp.where(stop(_rounded(lower, dtype) < lower), jnp.nextafter(stop(low), jnp.inf), stop(low))
+    down = jnp.where(stop(_rounded(upper, dtype) > upper), jnp.nextafter(stop(high), -jnp.inf), stop(high))
     empty = up > down
     nearest = stop(jnp.asarray(lower) / 2 + jnp.asarray(upper) / 2).astype(dtype)
     shift_low = jnp.where(jnp.isfinite(low), jnp.where(empty, nearest, up) - stop(low), 0)
     shift_high = jnp.where(jnp.isfinite(high), jnp.where(empty, nearest, down) - stop(high), 0)
     return low + shift_low, high + shift_high
+
+
+def _rounded(x: Any, dtype: Any) -> jax.Array:
+    """What casting to a type makes of a number, in the number's own type.
+
+    Not cast and cast back: on a GPU XLA takes both away.
+    """
+    x, to = jnp.asarray(x), jnp.finfo(dtype)
+    return jax.lax.reduce_precision(x, to.nexp, to.nmant)
 
 
 def inward32(low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
