@@ -45,6 +45,15 @@ def test_a_batch_says_how_it_ended_what_is_left_and_what_it_took() -> None:
     )
 
 
+@pytest.mark.parametrize("kinds", [jaxik.Status, jaxik.DerivativeStatus])
+@pytest.mark.parametrize("entry", [int, np.int32, np.asarray, jnp.asarray])
+def test_an_entry_of_an_array_of_statuses_is_a_status(kinds: Any, entry: Any) -> None:
+    """Since Python 3.13 what has no hash, as arrays, is not a member by being equal to one."""
+    assert [kinds(entry(int(kind))) for kind in kinds] == list(kinds)
+    with pytest.raises(ValueError, match="not a valid"):
+        kinds(entry(99))
+
+
 def test_one_solution_gives_its_joints_by_name() -> None:
     residuals = {"odd": jnp.float64(-0.5), "tip": {"orientation": jnp.array([0, 3e-9, 4e-9])}}
     assert repr(solution([0.25, -1 / 3], 0, 9, residuals, PLANAR)) == (

@@ -12,7 +12,16 @@ from jax.core import Tracer
 from jaxik.core.errors import JaxikError
 
 
-class Status(enum.IntEnum):
+class _Kind(enum.IntEnum):
+    """Kinds that are entries of arrays: `Status(solution.status[3])` is one."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        # Arrays have no hash, and from Python 3.13 on members are found by nothing else.
+        return cls(value.item()) if isinstance(value, jax.Array | np.ndarray) and value.size == 1 else None
+
+
+class Status(_Kind):
     """How a solve, a step or a quadratic program ended. Arrays of statuses are int32.
 
     CONVERGED: of a solve: every tolerance is met; without tolerances, the solution is stationary. Of a step: its
@@ -38,7 +47,7 @@ class Status(enum.IntEnum):
     COLLIDES = 6
 
 
-class DerivativeStatus(enum.IntEnum):
+class DerivativeStatus(_Kind):
     """How far the derivative of an element can be trusted; of several the last one listed applies. Arrays are int32.
 
     NOT_COMPUTED: nothing was differentiated.
