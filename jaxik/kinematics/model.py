@@ -260,23 +260,24 @@ def round_inward(lower: Any, upper: Any, dtype: Any) -> tuple[jax.Array, jax.Arr
 
     Where no value of the new type lies between two limits, both become the nearest one.
     """
-    low, high = jnp.asarray(lower, dtype), jnp.asarray(upper, dtype)
+    lower, upper = (jnp.asarray(x, jnp.result_type(jnp.asarray(x), float)) for x in (lower, upper))
+    low, high = lower.astype(dtype), upper.astype(dtype)
     stop = jax.lax.stop_gradient
     up = jnp.where(stop(_rounded(lower, dtype) < lower), jnp.nextafter(stop(low), jnp.inf), stop(low))
     down = jnp.where(stop(_rounded(upper, dtype) > upper), jnp.nextafter(stop(high), -jnp.inf), stop(high))
     empty = up > down
-    nearest = stop(jnp.asarray(lower) / 2 + jnp.asarray(upper) / 2).astype(dtype)
+    nearest = stop(lower / 2 + upper / 2).astype(dtype)
     shift_low = jnp.where(jnp.isfinite(low), jnp.where(empty, nearest, up) - stop(low), 0)
     shift_high = jnp.where(jnp.isfinite(high), jnp.where(empty, nearest, down) - stop(high), 0)
     return low + shift_low, high + shift_high
 
 
-def _rounded(x: Any, dtype: Any) -> jax.Array:
+def _rounded(x: jax.Array, dtype: Any) -> jax.Array:
     """What casting to a type makes of a number, in the number's own type.
 
-    Not cast and cast back: on a GPU XLA takes both away.
+    Not by a cast and a cast back: on a GPU XLA removes both.
     """
-    x, to = jnp.asarray(x), jnp.finfo(dtype)
+    to = jnp.finfo(dtype)
     return jax.lax.reduce_precision(x, to.nexp, to.nmant)
 
 

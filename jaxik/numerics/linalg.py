@@ -154,7 +154,7 @@ def solve_small_positive(matrix: jax.Array, right: jax.Array) -> tuple[jax.Array
             entry = column[-1] - column[done - j : -1] @ later
             for i, known in enumerate(reversed(own)):
                 entry = entry - column[1 + i] * known
-            # Of more columns each that follows would compute it again: a humanoid's search took 1.16 of its time.
+            # With several blocks each later entry would compute it again: a humanoid's search took 1.16 times as long.
             own.append(entry if len(blocks) == 1 else materialize(entry))
         later = jnp.concatenate([jnp.stack(own[::-1]), later])
     return later, functools.reduce(jnp.minimum, pivots)
