@@ -81,6 +81,17 @@ def test_track_follows_constraints_that_yield_and_lets_limits_of_motion_yield(fo
     assert isinstance(half, Elastic) and isinstance(half.of, PositionLimit) and half.key == "half_space_0"
 
 
+def test_a_margin_yields_and_the_limits_hold(folder: Path, capsys: Any) -> None:
+    """Both elbows of the arm reach the target by turning the second joint by 74 degrees, as its margin does not let."""
+    hand = {"frame": "tip", "orientation_cost": None, "axes": "world", "target": {"position": [0.8, 0, 0]}}
+    limits = {"margin": 2.0, "elastic": {"margin": 0.5}}
+    config = written(folder, {"constraints": {"hand": hand}, "limits": limits})
+    assert main(["solve", str(config), "--json", "--output", str(folder / "found.npz")]) == 0
+    assert json.loads(capsys.readouterr().out)["yielded"]["margin"]["count"] == 1
+    found: Any = jaxik.load(folder / "found.npz")
+    np.testing.assert_allclose(found.yielded["margin"][0], [0, 2 * np.arccos(0.8) - 1], atol=1e-9)
+
+
 @pytest.mark.parametrize(
     ("hand", "limits", "said"),
     [
@@ -94,6 +105,7 @@ def test_track_follows_constraints_that_yield_and_lets_limits_of_motion_yield(fo
             "limits.elastic.velocity: lets a limit yield that is not there",
         ),
         ({}, {"elastic": {"speed": 1}}, "limits.elastic: unknown key 'speed'"),
+        ({}, {"elastic": {"margin": 1}}, "limits.elastic.margin: lets a limit yield that is not there"),
         ({}, {"jerk": 10.0, "elastic": {"jerk": 1}}, "limits.elastic.jerk: a JerkLimit does not yield"),
     ],
 )

@@ -26,6 +26,7 @@ from jaxik import (
     Status,
     VelocityLimit,
 )
+from jaxik.limits.base import Limit
 from jaxik.problem.problem import check_solvable
 from jaxik.solvers.nonlinear.solve import check_rule
 
@@ -189,6 +190,11 @@ def test_a_search_holds_what_it_can_and_says_what_yields() -> None:
     assert "; yielded tip/position 0.8 m" in repr(jax.tree.map(lambda x: x[1], found))
 
 
+@jaxik.pytree
+class NoRows(Limit):
+    """One that `solve` does not hold."""
+
+
 def tip_at(**more: Any) -> FrameTask:
     return FrameTask(arm().frame("tip"), jaxlie.SE3.identity(), 1.0, None, **more)
 
@@ -196,7 +202,15 @@ def tip_at(**more: Any) -> FrameTask:
 @pytest.mark.parametrize(
     ("tasks", "limits", "constraints", "rule", "said"),
     [
-        ({"rest": PostureTask(np.zeros(3))}, (Elastic(ConfigurationLimit()),), {}, "lm", "a ConfigurationLimit holds"),
+        ({"rest": PostureTask(np.zeros(3))}, (Elastic(NoRows()),), {}, "lm", "a NoRows holds"),
+        (
+            {"rest": PostureTask(np.zeros(3))},
+            (Elastic(ConfigurationLimit()), Elastic(ConfigurationLimit(margin=0.1), name="near")),
+            {},
+            "lm",
+            "'configuration_limit' and 'near': in solve and search one ConfigurationLimit may yield",
+        ),
+        ({"rest": PostureTask(np.zeros(3))}, (Elastic(ConfigurationLimit()),), {}, "dls", "take step_rule='lm'"),
         (
             {"rest": PostureTask(np.zeros(3)), "turn": PostureTask(np.zeros(3), priority=1)},
             (ConfigurationLimit(), Elastic(PositionLimit(arm().frame("tip"), [1.0, 0, 0], 9.0))),

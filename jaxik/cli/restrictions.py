@@ -36,10 +36,14 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
     if root.get("limits") == []:
         return ()
     section = root.section("limits")
-    section.allow("margin", "half_spaces", "distances", "collision", *((*MOTION, KEY) if of_motion else ()))
+    motion = tuple(MOTION) if of_motion else ()
+    section.allow("margin", "half_spaces", "distances", "collision", KEY, *motion)
+    yielding = _yielding(section, ("margin", *motion))
     margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
     with section.at("margin").blamed():
-        joints = ConfigurationLimit(margin=margin)
+        joints: list[Limit | Elastic] = [ConfigurationLimit(margin=margin)]
+    if "margin" in yielding:
+        joints = [ConfigurationLimit(), elastic(yielding, "margin", joints[0], name="margin")]
     others: list[Limit | Elastic] = [
         read(item, number, source)
         for key, (read, form) in _LISTED.items()
@@ -47,16 +51,21 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
     ]
     if keeps_apart(root):
         others.append(read_collision(section, source))
-    return (joints, *others, *_of_motion(section, source))
+    return (*joints, *others, *_of_motion(section, yielding, source))
 
 
-def _of_motion(section: Section, source: Source) -> list[Limit | Elastic]:
-    """Limits of speeds and their changes, where the key `elastic` does not let them yield."""
+def _yielding(section: Section, keys: tuple[str, ...]) -> Section:
+    """What the key `elastic` lets yield, by the keys of the limits."""
     yielding = section.section(KEY) if KEY in section else Section({}, section.at(KEY))
-    yielding.allow(*MOTION)
+    yielding.allow(*keys)
     for key in yielding.values:
         if key not in section:
             yielding.at(key).fail(f"lets a limit yield that is not there: give {key} among the limits as well")
+    return yielding
+
+
+def _of_motion(section: Section, yielding: Section, source: Source) -> list[Limit | Elastic]:
+    """Limits of speeds and their changes."""
     found: list[Limit | Elastic] = []
     for key in section.values:
         if key in MOTION:

@@ -169,6 +169,15 @@ def elastic_limits_of(problem: Problem) -> dict[str, Elastic]:
     return {limit.key: limit for limit in problem.limits or () if isinstance(limit, Elastic)}
 
 
+def elastic_joint_limit(problem: Problem) -> Elastic | None:
+    """The limit of joints that may yield, of which `check_solvable` allows one; None where there is none."""
+    return next((each for each in problem.limits or () if _of_joints(each)), None)
+
+
+def _of_joints(limit: Any) -> bool:
+    return isinstance(limit, Elastic) and isinstance(limit.of, ConfigurationLimit)
+
+
 def effective_joint_limits(problem: Problem) -> Robot:
     """The robot with the joint limits that all of the problem's limits keep: none without a `ConfigurationLimit`."""
     limits = limits_of(problem)
@@ -227,7 +236,8 @@ def elastic_constraints_of(problem: Problem) -> dict[str, Elastic]:
 def yielding_configurations(problem: Problem) -> list[str]:
     """Names of what is elastic and says something of configurations: not those of limits on velocities."""
     limits = elastic_limits_of(problem).items()
-    return [*elastic_constraints_of(problem), *(key for key, limit in limits if limit.of.inequality_tasks())]
+    of_position = [key for key, limit in limits if limit.of.inequality_tasks() or _of_joints(limit)]
+    return [*elastic_constraints_of(problem), *of_position]
 
 
 def targeted(tasks: Mapping[str, Any]) -> dict[str, Any]:
@@ -304,11 +314,16 @@ def check_solvable(problem: Problem) -> None:
 def _check_elastic(problem: Problem) -> None:
     """Say on the host what may not yield in `solve`."""
     for name, each in elastic_limits_of(problem).items():
-        if not each.of.inequality_tasks() and not each.of.velocity_level:
+        if not each.of.inequality_tasks() and not each.of.velocity_level and not _of_joints(each):
             raise JaxikError(
-                f"{name!r}: in solve and search constraints may yield, and limits that are one row each, PositionLimit "
-                f"and DistanceLimit; a {type(each.of).__name__} holds: take it out of Elastic"
+                f"{name!r}: in solve and search constraints, PositionLimit, DistanceLimit and ConfigurationLimit may "
+                f"yield; a {type(each.of).__name__} holds: take it out of Elastic"
             )
+    if len(several := [key for key, each in elastic_limits_of(problem).items() if _of_joints(each)]) > 1:
+        raise JaxikError(
+            f"{several[0]!r} and {several[1]!r}: in solve and search one ConfigurationLimit may yield, beside others "
+            "that hold; take the other one out of Elastic"
+        )
     if len(levels(without_velocity_tasks(problem))) > 1 and (yields := yielding_configurations(problem)):
         raise JaxikError(
             f"{yields[0]!r} is Elastic: solve and search then know one priority: give all tasks the same one, and a "

@@ -16,7 +16,7 @@ from jaxik.kinematics.frames import Frame
 from jaxik.numerics.linalg import largest
 from jaxik.problem.problem import Problem, with_tasks
 from jaxik.robot.robot import Robot
-from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, formulation, row_spans, without_slack
+from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, formulation, in_cells, row_spans, without_slack
 from jaxik.solvers.nonlinear.lagrangian import FIRM, VISIBLE, Levels, LevelsAt, at
 from jaxik.tasks.base import Task
 from jaxik.tasks.clearance import ClearanceTask
@@ -73,9 +73,9 @@ def active_pairs(prepared: Formulation, q: jax.Array) -> Masks:
     return {name: of(name) for name in names}
 
 
-def formulation_with(problem: Problem, active: Masks) -> Formulation:
-    """The formulation of a problem whose active pairs are given."""
-    prepared = formulation(problem)
+def formulation_with(problem: Problem, active: Masks, cells: jax.Array | None) -> Formulation:
+    """The formulation of a problem whose active pairs, and the cells (n,) of joint limits that yield, are given."""
+    prepared = in_cells(formulation(problem), cells)
     if not active:
         return prepared
     tasks = {name: ActivePairs(problem.tasks[name], mask) for name, mask in active.items()}

@@ -22,7 +22,7 @@ from jaxik.robot.trimming import Kept, frame_of, topology_of
 from jaxik.solvers.nonlinear.chain_blocks import Split, split_of
 from jaxik.solvers.nonlinear.chains import Group, Item, Slots, slots_of
 from jaxik.solvers.nonlinear.formulation import formulation
-from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, given_task, yielding
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, given_task, may_yield
 from jaxik.tasks.base import Task
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.posture import PostureTask
@@ -67,7 +67,7 @@ def components_of(problem: Problem) -> Components | None:
     topology = problem.robot.topology
     roots = [j for j in range(len(topology.joints)) if joint_parent(topology, j) == WORLD]
     apart = all(type(limit) is ConfigurationLimit or limit.velocity_level for limit in limits_of(problem))
-    if len(roots) < 2 or not apart or yielding(problem) or not all(map(_divisible, problem.tasks.values())):
+    if len(roots) < 2 or not apart or may_yield(problem) or not all(map(_divisible, problem.tasks.values())):
         return None
     found: list[tuple[Split, Slots]] = []
 

@@ -22,7 +22,7 @@ from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
 from jaxik.solvers.nonlinear.active_pairs import Masks, active_pairs, formulation_with, trust
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
-from jaxik.solvers.nonlinear.exact_penalty import row_penalties, yielded_of
+from jaxik.solvers.nonlinear.elastic_joints import ElasticJoints
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
     distances,
@@ -52,6 +52,7 @@ from jaxik.solvers.nonlinear.lagrangian import (
     whole_space,
 )
 from jaxik.solvers.nonlinear.nullspace_point import unit_of
+from jaxik.solvers.nonlinear.penalties import row_penalties, yielded_of
 from jaxik.solvers.nonlinear.scaling import limits_at
 from jaxik.solvers.nonlinear.unreachable import UnreachableTerms, has_neglected_terms, unreachable_terms
 
@@ -69,6 +70,7 @@ class Condition(NamedTuple):
       unreachable: terms of the unreachable level, where there may be one, which has no cotangent.
       side (n,): -1 and 1 at active lower and upper bounds, else 0; int32.
       active: of each clearance the pairs that are active.
+      cells (n,): of joint limits that yield, where coordinates are between them.
       derivative_status (): of `DerivativeStatus`, int32.
     """
 
@@ -77,6 +79,7 @@ class Condition(NamedTuple):
     unreachable: UnreachableTerms | None
     side: jax.Array
     active: Masks
+    cells: jax.Array | None
     derivative_status: jax.Array
 
 
@@ -129,7 +132,8 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     prepared = formulation(problem)
     solved, dtype = _with_slacks(prepared, solution.q), solution.q.dtype
     active = active_pairs(prepared, solved)
-    prepared = formulation_with(problem, active)
+    cells = None if prepared.elastic is None else prepared.elastic.cells(solved)
+    prepared = formulation_with(problem, active, cells)
     point = levels_at(prepared, solved)
     bounds, above, square = _bounds(point)
     free = bounds.moves & ~bounds.active
@@ -159,6 +163,8 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     kink = pairs.kink
     if point.pull is not None:
         kink = kink | _hardly_holds(point, cotangents[0])
+    if prepared.elastic is not None:
+        kink = kink | jnp.any(_joints_hardly_hold(prepared.elastic, gradient, jnp.where(cells == 0, side, 0)))
     statuses = (
         (non_unique, DerivativeStatus.NON_UNIQUE),
         (jnp.any(bounds.near & ~bounds.firm) | kink, DerivativeStatus.WEAKLY_ACTIVE),
@@ -169,7 +175,7 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     status = jnp.full((), DerivativeStatus.EXACT, jnp.int32)
     for applies, worse in statuses:
         status = jnp.where(applies, jnp.int32(worse), status)
-    return Condition(responses, cotangents, unreachable, side, active, status)
+    return Condition(responses, cotangents, unreachable, side, active, cells, status)
 
 
 def _hardly_holds(point: LevelsAt, cotangent: jax.Array) -> jax.Array:
@@ -178,6 +184,11 @@ def _hardly_holds(point: LevelsAt, cotangent: jax.Array) -> jax.Array:
     penalties = row_penalties(point.prepared, point.kin)
     firm = penalties * (1 - at(FIRM, penalties.dtype))
     return jnp.any((point.pull.residual == 0) & jnp.isfinite(penalties) & (jnp.abs(cotangent) > firm))
+
+
+def _joints_hardly_hold(joints: ElasticJoints, gradient: jax.Array, side: jax.Array) -> jax.Array:
+    """Which coordinates (n,), at limits by their side (n,), press on one that may yield by about the penalty."""
+    return joints.may_yield(side) & (jnp.abs(gradient) > joints.penalty * (1 - at(FIRM, gradient.dtype)))
 
 
 def _inverted(hessian: jax.Array, square: jax.Array, nullspace: NullSpace) -> tuple[jax.Array, ...]:
@@ -265,7 +276,7 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
     unreachable = condition.unreachable
 
     def balanced(arguments: tuple[Any, ...]) -> tuple[list[jax.Array], tuple[jax.Array, ...], tuple[jax.Array, ...]]:
-        prepared = formulation_with(arguments[0], condition.active)
+        prepared = formulation_with(arguments[0], condition.active, condition.cells)
         point = levels_at(prepared, _from_start(prepared, arguments[1], solved))
         gradients = [point.gradient(j) for j in range(len(point.models))]
         gradients[-1] += sum(cotangent @ J for cotangent, J in zip(condition.cotangents, point.boxed[:-1], strict=True))
@@ -281,7 +292,7 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
     displacement = _displacement(condition.responses, condition.side, gradients, on_bounds)
 
     def outcome(arguments: tuple[Any, ...], displacement: jax.Array) -> tuple[jax.Array, Any, jax.Array, Any]:
-        prepared = formulation_with(arguments[0], condition.active)
+        prepared = formulation_with(arguments[0], condition.active, condition.cells)
         robot, moving = prepared.robot, prepared.moving
         base = _from_start(prepared, arguments[1], solved)
         tangent = from_box(moving, limits_at(prepared, base), displacement)
@@ -293,7 +304,7 @@ def _tangent(arguments: tuple[Any, ...], result: Any, condition: Condition, jvp_
             q[: prepared.problem.robot.nq],
             residuals,
             0.5 * jnp.sum(rows(prepared, kin, soft_tasks(prepared.problem)).residual ** 2),
-            yielded_of(prepared.problem, found),
+            yielded_of(prepared, q, found),
         )
 
     return jvp_of(outcome, (jnp.zeros_like(displacement), displacement))

@@ -16,7 +16,7 @@ from jaxik.solvers.nonlinear.formulation import (
     formulation,
     project_start,
 )
-from jaxik.solvers.nonlinear.hard_constraint import yielding
+from jaxik.solvers.nonlinear.hard_constraint import may_yield
 from jaxik.solvers.options import SolveOptions
 
 
@@ -69,7 +69,7 @@ class Result(NamedTuple):
 
 def split_of(context: Context) -> Split | None:
     """The chains that steps keep apart: none in a search, with what yields, or by rules without an acceptance test."""
-    alone = context.starts is None and context.options.step_rule == "lm" and not yielding(context.prepared.problem)
+    alone = context.starts is None and context.options.step_rule == "lm" and not may_yield(context.prepared.problem)
     return chain_blocks.split_of(context.prepared) if alone else None
 
 

@@ -1,4 +1,4 @@
-"""Newton steps for constraints that may yield: sequential quadratic programs with an exact L1 penalty.
+"""Newton steps for constraints and joint limits that may yield: quadratic programs with an exact L1 penalty.
 
 Minimises the cost of the tasks plus `penalty * |violation|` of each row of the constraints (S l1 QP: Fletcher,
 "Practical Methods of Optimization", 1987, section 14.4). Each step minimises a quadratic model of the Lagrangian with
@@ -7,35 +7,36 @@ where that leads, and the program is solved once more with what they curve: with
 along a curved constraint is refused, however short (the Maratos effect; same book, section 14.4).
 
 A constraint that has to hold has a penalty as well, that grows where its multiplier asks for more.
+
+Where joint limits may yield, a step stays in the cell of each coordinate (`elastic_joints`).
 """
 
+import dataclasses
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive
-from jaxik.problem.problem import Problem
-from jaxik.qp_solver import ActiveSet, Program, minimise
+from jaxik.qp_solver import ActiveSet, Program, QPSolution, minimise, minimise_in_box
 from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
     curvature,
     errors,
     evaluate,
+    hard_constraints,
+    in_cells,
     met,
     retract,
-    row_spans,
     rows,
-    without_slack,
 )
-from jaxik.solvers.nonlinear.hard_constraint import WEIGHT, HardConstraint, yielding
+from jaxik.solvers.nonlinear.hard_constraint import yielding
+from jaxik.solvers.nonlinear.penalties import row_penalties
 from jaxik.solvers.nonlinear.scaling import NOISE, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
-from jaxik.tasks.weights import pairs, row_weights
 
 # Curvature that is added where the Hessian has a negative one, relative to its largest: the first that leaves none.
 SHIFTS = 0.0, 1e-10, 1e-7, *(1e-5 * 4.0**k for k in range(12))
@@ -73,6 +74,7 @@ class State(NamedTuple):
       q (nq,), model, errors: the best configuration so far; the cost is infinite before the first evaluation.
       multipliers (p,), active: of the last program.
       penalties (p,), firm (): of rows, infinite for those that have to hold; and what stands for that.
+      cells (n,): of coordinates, where joint limits may yield.
       radius (): of the trust region, in units of step.
       size (): largest entry of the last step [rad or m].
       met, stationary, ended (): as in `levenberg_marquardt.State`, without a constraint that yields; iterations, spent.
@@ -85,6 +87,7 @@ class State(NamedTuple):
     active: ActiveSet
     penalties: jax.Array
     firm: jax.Array
+    cells: jax.Array | None
     radius: jax.Array
     size: jax.Array
     met: jax.Array
@@ -110,14 +113,16 @@ def start(prepared: Formulation, q: jax.Array, errors: Any, iterations: jax.Arra
     penalties = row_penalties(prepared, evaluate(prepared, q))
     count, infinite = penalties.shape[0], jnp.full((), jnp.inf, dtype)
     nothing = jnp.zeros((size, size), dtype), jnp.zeros((count, size), dtype), jnp.zeros(count, dtype)
+    active = ActiveSet(jnp.zeros(size, jnp.int32), jnp.zeros(0, bool), jnp.zeros(count, jnp.int32) if count else None)
     return State(
         q=q,
         model=Model(infinite, nothing[0][0], *nothing),
         errors=errors,
         multipliers=nothing[2],
-        active=ActiveSet(jnp.zeros(size, jnp.int32), jnp.zeros(0, bool), jnp.zeros(count, jnp.int32)),
+        active=active,
         penalties=penalties,
-        firm=FIRM * jnp.max(jnp.where(jnp.isinf(penalties), 0, penalties)),
+        firm=FIRM * _largest_penalty(prepared, penalties),
+        cells=prepared.cells,
         radius=jnp.full((), RADIUS, dtype),
         size=infinite,
         met=no,
@@ -128,44 +133,46 @@ def start(prepared: Formulation, q: jax.Array, errors: Any, iterations: jax.Arra
     )
 
 
+class _Verdict(NamedTuple):
+    """What becomes of a step: whether it is taken, is the last, its length () [rad or m], and the next radius."""
+
+    accepted: jax.Array
+    stationary: jax.Array
+    size: jax.Array
+    radius: jax.Array
+
+
 def step(prepared: Formulation, state: State, options: SolveOptions) -> State:
     """Propose a step, evaluate where it leads, and accept or reject that."""
-    first, weights = jnp.isinf(state.cost), jnp.minimum(state.penalties, state.firm)
-    limits, scale = limits_at(prepared, state.q), step_scale(prepared)
-    model, dtype = state.model, state.q.dtype
+    first, weights, joints = jnp.isinf(state.cost), jnp.minimum(state.penalties, state.firm), prepared.elastic
+    # Units are those inside of elastic limits, in whatever cells coordinates are.
+    scale, prepared = step_scale(prepared), in_cells(prepared, state.cells)
+    limits, model = limits_at(prepared, state.q), state.model
+    if joints is not None and state.cells is not None:
+        model = model._replace(gradient=model.gradient + scale * joints.slope(state.cells))
     hessian = _convex(model.hessian + _squares(model, state.multipliers, weights))
-    steps, multipliers, active = _proposed(prepared, state, limits, weights, hessian)
+    steps, multipliers, found = _proposed(prepared, state._replace(model=model), limits, scale, weights, hessian)
     proposed, taken = jnp.where(first, 0, steps)
     q = retract(prepared, state.q, limits, scale * taken)
-    trial, reported = _expanded(prepared, q, multipliers)
+    trial, reported = _expanded(prepared, q, scale, multipliers)
     missed = jnp.sum(weights * jnp.abs(model.violation))
     before, after = model.cost + missed, trial.cost + jnp.sum(weights * jnp.abs(trial.violation))
+    if joints is not None:
+        before, after = before + joints.cost(state.q), after + joints.cost(q)
     left = jnp.sum(weights * jnp.abs(model.violation + model.rows @ proposed))
     predicted = missed - left - proposed @ (model.gradient + 0.5 * (hessian @ proposed))
     # Rows are differences of lengths, that round as these do, however small they are.
-    rounding = NOISE * before + jnp.sum(weights * jnp.max(jnp.abs(model.rows), axis=1))
-    noise, length = jnp.finfo(dtype).eps * rounding, jnp.max(jnp.abs(proposed))
-    hidden = predicted <= noise
-    decrease = before - after
-    accepted = first | (decrease > ACCEPTED * predicted) | (hidden & (decrease >= -noise))
-    accepted = accepted & jnp.isfinite(after)
-    size, inside = jnp.max(jnp.abs(scale * proposed)), length < 0.99 * state.radius
-    small = (size <= step_tolerance(options, dtype)) & inside
-    # Where the decrease drowns in rounding, steps that do not shrink have come to their end.
-    stationary = ~first & (small | (hidden & inside & (~accepted | (size > 0.5 * state.size))))
-    strained = jnp.any(jnp.isinf(state.penalties) & (jnp.abs(multipliers) >= 0.99 * state.firm)) & ~first
-    firmest = FIRMEST * jnp.max(jnp.where(jnp.isinf(state.penalties), 1, state.penalties))
-    strained = strained & (state.firm < firmest)
-    stationary = stationary & ~strained
-    worse = ~accepted | (decrease < POOR * predicted) & ~hidden
-    better = (decrease > GOOD * predicted) & ~inside
-    radius = jnp.where(worse, POOR * length, jnp.where(better, jnp.minimum(2 * state.radius, MOST), state.radius))
-    iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
+    rounding = NOISE * before + jnp.sum(weights * jnp.max(jnp.abs(model.rows), axis=1, initial=0))
+    verdict = _judged(state, options, scale, proposed, (before, after), predicted, rounding)
+    accepted, iterations = verdict.accepted, state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
 
     def chosen(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
     errors_now = chosen(reported, state.errors)
+    firm, strained = _firmness(prepared, state, multipliers, errors_now, accepted)
+    cells, active, leaves = _next_cells(prepared, state, q, found, scale, accepted)
+    stationary = verdict.stationary & ~strained & ~leaves
     return State(
         q=chosen(q, state.q),
         model=chosen(trial, state.model),
@@ -173,10 +180,11 @@ def step(prepared: Formulation, state: State, options: SolveOptions) -> State:
         multipliers=jnp.where(first, state.multipliers, chosen(multipliers, state.multipliers)),
         active=jax.tree.map(lambda n, o: jnp.where(first, o, n), active, state.active),
         penalties=state.penalties,
-        firm=jnp.where(strained, 10 * state.firm, state.firm),
-        radius=jnp.where(first, state.radius, radius),
-        size=jnp.where(first, jnp.inf, size),
-        met=met(prepared, errors_now, (*prepared.levels[0], *prepared.levels[1])),
+        firm=firm,
+        cells=cells,
+        radius=jnp.where(first, state.radius, verdict.radius),
+        size=jnp.where(first, jnp.inf, verdict.size),
+        met=met(prepared, errors_now, tuple(name for level in prepared.levels for name in level)),
         stationary=stationary,
         ended=stationary | (iterations >= options.max_steps) | (first & ~accepted),
         iterations=iterations,
@@ -184,65 +192,74 @@ def step(prepared: Formulation, state: State, options: SolveOptions) -> State:
     )
 
 
-def row_penalties(prepared: Formulation, kin: Kinematics) -> jax.Array:
-    """The penalty (p,) of each weighted row of the constraints, infinite for those that have to hold."""
-    problem, own, found = prepared.problem, without_slack(prepared, kin), []
-    for name in prepared.levels[0]:
-        task = problem.tasks[name]
-        assert isinstance(task, HardConstraint)
-        residual = task.residual(problem.robot, own)
-        for w, r in pairs(row_weights(task.task, residual), residual):
-            penalty = jnp.inf if task.penalty is None else task.penalty * jnp.where(w != 0, jnp.abs(w), 1) / WEIGHT
-            found.append(jnp.ravel(jnp.broadcast_to(jnp.asarray(penalty, r.dtype), r.shape)))
-    return jnp.concatenate(found)
+def _judged(
+    state: State,
+    options: SolveOptions,
+    scale: jax.Array,
+    proposed: jax.Array,
+    costs: tuple[jax.Array, jax.Array],
+    predicted: jax.Array,
+    rounding: jax.Array,
+) -> _Verdict:
+    """Judge a step (n,), in units (n,), by the costs () before and after it and what the model predicted."""
+    first, decrease, dtype = jnp.isinf(state.cost), costs[0] - costs[1], proposed.dtype
+    noise, length = jnp.finfo(dtype).eps * rounding, jnp.max(jnp.abs(proposed))
+    hidden = predicted <= noise
+    accepted = first | (decrease > ACCEPTED * predicted) | (hidden & (decrease >= -noise))
+    accepted = accepted & jnp.isfinite(costs[1])
+    size, inside = jnp.max(jnp.abs(scale * proposed)), length < 0.99 * state.radius
+    small = (size <= step_tolerance(options, dtype)) & inside
+    # Where the decrease drowns in rounding, steps that do not shrink have come to their end.
+    stationary = ~first & (small | (hidden & inside & (~accepted | (size > 0.5 * state.size))))
+    worse = ~accepted | (decrease < POOR * predicted) & ~hidden
+    better = (decrease > GOOD * predicted) & ~inside
+    radius = jnp.where(worse, POOR * length, jnp.where(better, jnp.minimum(2 * state.radius, MOST), state.radius))
+    return _Verdict(accepted, stationary, size, radius)
 
 
-def pull_of(prepared: Formulation, kin: Kinematics, violation: jax.Array) -> jax.Array:
-    """The constant force (p,) of each weighted row of the constraints that yields, as `yielded_of` has it."""
-    tasks, found = prepared.problem.tasks, []
-    for name, span in row_spans(prepared, prepared.levels[0]).items():
-        task = tasks[name]
-        assert isinstance(task, HardConstraint)
-        off = violation[span.start : span.stop]
-        limit = jnp.inf if task.penalty is None else WEIGHT * task.tolerance
-        found.append(jnp.where(jnp.abs(off) > limit, jnp.sign(off), 0))
-    return jnp.concatenate(found) * jnp.where(jnp.isinf(p := row_penalties(prepared, kin)), 0, p)
+def _firmness(
+    prepared: Formulation, state: State, multipliers: jax.Array, errors: Any, accepted: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The next penalty () of rows that have to hold, and whether their multipliers (p,) asked for more."""
+    held = tuple(name for name in hard_constraints(prepared.problem) if name not in yielding(prepared.problem))
+    if not held:
+        return state.firm, jnp.zeros((), bool)
+    first, holds = jnp.isinf(state.cost), jnp.isinf(state.penalties)
+    strained = jnp.any(holds & (jnp.abs(multipliers) >= 0.99 * state.firm)) & ~first
+    strained = strained & (state.firm < FIRMEST * jnp.max(jnp.where(holds, 1, state.penalties)))
+    # Far larger than multipliers it makes steps along curved constraints short.
+    least = FIRM * jnp.maximum(_largest_penalty(prepared, state.penalties), jnp.max(jnp.abs(multipliers)))
+    enough = ~first & accepted & met(prepared, errors, held)
+    return jnp.where(strained, 10 * state.firm, jnp.where(enough, jnp.minimum(state.firm, least), state.firm)), strained
 
 
-def price(prepared: Formulation, kin: Kinematics) -> jax.Array:
-    """What violations () of constraints that may yield cost."""
-    penalties = row_penalties(prepared, kin)
-    missed = jnp.abs(rows(prepared, kin, prepared.levels[0]).residual)
-    return jnp.sum(jnp.where(jnp.isinf(penalties), 0, penalties) * missed)
+def _largest_penalty(prepared: Formulation, penalties: jax.Array) -> jax.Array:
+    """The largest penalty () of rows (p,) that may yield, and of joint limits."""
+    least = 0 if prepared.elastic is None else prepared.elastic.penalty
+    return jnp.max(jnp.where(jnp.isinf(penalties), 0, penalties), initial=least)
 
 
-def yielded_of(problem: Problem, errors: dict[str, Any]) -> dict[str, Any]:
-    """By how much what may yield is off, where that is more than constraints that hold may be; by name, or by limit."""
-    found: dict[str, Any] = {}
-    for name in yielding(problem):
-        task = problem.tasks[name]
-        assert isinstance(task, HardConstraint)
-        off = jax.tree.map(
-            # What is not a number does not hold.
-            lambda w, e, task=task: jnp.where((w == 0) | (jnp.abs(e) <= task.tolerance), 0, e),
-            row_weights(task, errors[name]),
-            errors[name],
-        )
-        if task.limit is None:
-            found[name] = off
-        else:
-            before = found.get(task.limit, jnp.zeros(0, off.dtype))
-            found[task.limit] = jnp.concatenate([before, jnp.reshape(0 - off, 1)])
-    return found
+def _next_cells(
+    prepared: Formulation, state: State, q: jax.Array, found: QPSolution, scale: jax.Array, accepted: jax.Array
+) -> tuple[jax.Array | None, ActiveSet, jax.Array]:
+    """The next cells (n,), the active set to start from there, and whether a coordinate leaves its cell ()."""
+    if prepared.elastic is None or state.cells is None:
+        return None, found.active, jnp.zeros((), bool)
+    there = prepared.elastic.following(state.cells, q, found.bound_multipliers / scale)
+    cells = jnp.where(accepted & ~jnp.isinf(state.cost), there, state.cells)
+    leaves = cells != state.cells
+    bounds = jnp.where(leaves, 0, found.active.bounds)
+    return cells, dataclasses.replace(found.active, bounds=bounds), jnp.any(leaves)
 
 
-def _expanded(prepared: Formulation, q: jax.Array, multipliers: jax.Array) -> tuple[Model, Any]:
-    """The problem at a configuration (nq,), given multipliers (p,); and what tasks report there."""
-    kin, limits, scale, moving = evaluate(prepared, q), limits_at(prepared, q), step_scale(prepared), prepared.moving
-    above, level = prepared.levels
+def _expanded(prepared: Formulation, q: jax.Array, scale: jax.Array, multipliers: jax.Array) -> tuple[Model, Any]:
+    """The problem at a configuration (nq,), given units (n,) and multipliers (p,); and what tasks report there."""
+    kin, limits, moving = evaluate(prepared, q), limits_at(prepared, q), prepared.moving
+    above, level = hard_constraints(prepared.problem), prepared.levels[-1]
     held, found = rows(prepared, kin, above), rows(prepared, kin, level)
-    bent = curvature(prepared, kin, level, found.residual) + curvature(prepared, kin, above, multipliers)
-    force = found.residual @ found.jacobian + multipliers @ held.jacobian
+    bent, force = curvature(prepared, kin, level, found.residual), found.residual @ found.jacobian
+    if above:
+        bent, force = bent + curvature(prepared, kin, above, multipliers), force + multipliers @ held.jacobian
     bent = to_box(moving, limits, to_box(moving, limits, bent).T)
     bent = bent + box_curvature(prepared.robot, moving, q, limits, force)
     jacobian = scale * to_box(moving, limits, found.jacobian)
@@ -258,6 +275,8 @@ def _expanded(prepared: Formulation, q: jax.Array, multipliers: jax.Array) -> tu
 
 def _squares(model: Model, multipliers: jax.Array, weights: jax.Array) -> jax.Array:
     """Squares (n, n) of the rows that hold (p,), and are so near that their penalty is more than what these pull."""
+    if not weights.shape[0]:
+        return jnp.zeros_like(model.hessian)
     tops = largest(jnp.abs(jnp.diagonal(model.hessian))), largest(jnp.sum(model.rows * model.rows, axis=0))
     weight = HELD * tops[0] / tops[1]
     holds = jnp.abs(multipliers) + 2 * weight * jnp.abs(model.violation) < weights
@@ -274,22 +293,27 @@ def _convex(hessian: jax.Array) -> jax.Array:
 
 
 def _proposed(
-    prepared: Formulation, state: State, limits: Box, weights: jax.Array, hessian: jax.Array
-) -> tuple[jax.Array, jax.Array, ActiveSet]:
-    """The step of the model and the corrected one (2, n), the multipliers (p,) of the latter and its active set."""
-    model, scale = state.model, step_scale(prepared)
+    prepared: Formulation, state: State, limits: Box, scale: jax.Array, weights: jax.Array, hessian: jax.Array
+) -> tuple[jax.Array, jax.Array, QPSolution]:
+    """The step of the model and the corrected one (2, n), the multipliers (p,) of the latter, and its program's end."""
+    model = state.model
     lower, upper = (jnp.clip(x / scale, -state.radius, state.radius) for x in (limits.lower, limits.upper))
     if limits.moves is not None:
         lower, upper = jnp.where(limits.moves, lower, 0), jnp.where(limits.moves, upper, 0)
 
-    def solve(carry: tuple[jax.Array, ActiveSet], _: None) -> tuple[tuple[jax.Array, ActiveSet], Any]:
+    if not weights.shape[0]:
+        found = minimise_in_box(Program(hessian, model.gradient, lower, upper), state.active)
+        return jnp.stack([found.x, found.x]), weights, found
+
+    def solve(carry: tuple[jax.Array, ActiveSet], _: None) -> tuple[tuple[jax.Array, ActiveSet], QPSolution]:
         offset, active = carry
         program = Program(hessian, model.gradient, lower, upper, A=model.rows, b=-offset, equality_penalties=weights)
         found = minimise(program, active)
         q = retract(prepared, state.q, limits, scale * found.x)
-        seen = rows(prepared, evaluate(prepared, q), prepared.levels[0]).residual
+        seen = rows(prepared, evaluate(prepared, q), hard_constraints(prepared.problem)).residual
         following = jnp.where(jnp.isfinite(seen), seen, model.violation + model.rows @ found.x) - model.rows @ found.x
-        return (following, found.active), (found.x, found.equality_multipliers)
+        return (following, found.active), found
 
-    (_, active), (steps, multipliers) = lax.scan(solve, (model.violation, state.active), None, length=2)
-    return steps, multipliers[1], active
+    _, both = lax.scan(solve, (model.violation, state.active), None, length=2)
+    found = jax.tree.map(lambda x: x[1], both)
+    return both.x, found.equality_multipliers, found

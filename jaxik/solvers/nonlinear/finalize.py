@@ -16,7 +16,6 @@ from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.chains import Ends, Slots, chain_status, slots_of
 from jaxik.solvers.nonlinear.element import Context, Result, split_of
-from jaxik.solvers.nonlinear.exact_penalty import price, yielded_of
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
     evaluate,
@@ -26,7 +25,8 @@ from jaxik.solvers.nonlinear.formulation import (
     rows,
     soft_tasks,
 )
-from jaxik.solvers.nonlinear.hard_constraint import clearances, yielding
+from jaxik.solvers.nonlinear.hard_constraint import clearances, may_yield, yielding
+from jaxik.solvers.nonlinear.penalties import price, yielded_of
 from jaxik.solvers.options import step_tolerance
 
 # How far constraints may be off [m or rad], in float32 and float64.
@@ -70,13 +70,13 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         **nearest,
-        yielded=yielded_of(problem, result.errors),
+        yielded=yielded_of(prepared, result.q, result.errors),
         **chain_fields,
         chain_parts=slots.chains,
         topology=problem.robot.topology,
         residual_units=part_units(problem.tasks, residuals),
     )
-    if not yielding(problem):
+    if not may_yield(problem):
         return Found(solution, first_cost, cost)
     whole = cost + price(prepared, evaluate(prepared, result.q))
     return Found(solution, whole, whole)

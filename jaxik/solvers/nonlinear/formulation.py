@@ -17,6 +17,7 @@ from jaxik.numerics.constants import unit_matrix
 from jaxik.problem.problem import Level, Problem, constants_of, effective_joint_limits, levels
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.box import Box, from_box
+from jaxik.solvers.nonlinear.elastic_joints import ElasticJoints, with_elastic_joints
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.nonlinear.slack_variables import with_slack
 from jaxik.tasks.base import Task
@@ -30,10 +31,12 @@ class Formulation:
     """A problem of one element with the constants of its solution.
 
     Attributes:
-      robot: with the problem's limits, those of leaders tightened so that their followers keep theirs.
+      robot: with the problem's limits, those of leaders tightened so that their followers keep theirs; with the ends of
+        a cell of each coordinate in their place where joint limits yield, at first inside these.
       constants: of the kinematics that the tasks read.
       moving: the reduced coordinates: degrees of freedom that the tasks depend on; static.
       reads: of each task the degrees of freedom that it reads itself, and how many rows it has; static.
+      elastic, cells (n,): joint limits that yield, and where coordinates are between them; None where limits hold.
 
     The slacks come after the robot's own coordinates; tasks do not see them.
     """
@@ -43,6 +46,8 @@ class Formulation:
     constants: Segments = leaf()
     moving: Coordinates = static()
     reads: tuple[Reading, ...] = static()
+    elastic: ElasticJoints | None = leaf(default=None)
+    cells: jax.Array | None = leaf(1, default=None)
 
     @property
     def slack(self) -> tuple[str, ...]:
@@ -86,7 +91,19 @@ def formulation(problem: Problem) -> Formulation:
     used = {dof for joint in constants.plan.joints for dof in robot.topology.joints[joint].v_indices}
     used = used.union(range(robot.nv, limits.nv), *(read.dofs for read in reads))
     moving = coordinates(limits.topology, used, hold_couplings=problem.constraints is None)
-    return Formulation(problem, tighten_leader_limits(limits, moving), constants, moving, reads)
+    holding = tighten_leader_limits(limits, moving)
+    inside, elastic = with_elastic_joints(
+        problem, holding, moving, lambda robot: tighten_leader_limits(with_slack(robot, len(slack)), moving)
+    )
+    cells = None if elastic is None else jnp.zeros(len(moving.own), jnp.int32)
+    return Formulation(problem, inside, constants, moving, reads, elastic, cells)
+
+
+def in_cells(prepared: Formulation, cells: jax.Array | None) -> Formulation:
+    """The formulation with coordinates in their cells (n,); as it is where no joint limit yields."""
+    if prepared.elastic is None or cells is None:
+        return prepared
+    return dataclasses.replace(prepared, robot=prepared.elastic.limiting(prepared.robot, cells), cells=cells)
 
 
 def _reads(problem: Problem, constants: Segments) -> tuple[Reading, ...]:
@@ -152,6 +169,8 @@ def rows(prepared: Formulation, kin: Kinematics, level: Level) -> Rows:
         return weighted_rows(task, task.residual(robot, kin), task.jacobian(robot, kin))
 
     own = without_slack(prepared, kin)
+    if not level:
+        return Rows(jnp.zeros(0, kin.q.dtype), jnp.zeros((0, prepared.robot.nv), kin.q.dtype))
     parts = [vmap_group(of_task, group, own) for group in task_groups(prepared, level)]
     residual = jnp.concatenate([jnp.ravel(residual) for residual, _ in parts])
     jacobian = jnp.concatenate([jacobian.reshape(-1, robot.nv) for _, jacobian in parts])

@@ -14,6 +14,7 @@ from jaxik.problem.problem import (
     Problem,
     constraints_of,
     elastic_constraints_of,
+    elastic_joint_limit,
     elastic_limits_of,
     limits_of,
     unique_names,
@@ -126,6 +127,11 @@ def yielding(problem: Problem) -> Level:
     """Names of the constraints that may yield."""
     tasks = problem.tasks.items()
     return tuple(name for name, task in tasks if isinstance(task, HardConstraint) and task.penalty is not None)
+
+
+def may_yield(problem: Problem) -> bool:
+    """Whether a constraint or a limit of joints may yield."""
+    return bool(yielding(problem)) or elastic_joint_limit(problem) is not None
 
 
 def with_clearance(problem: Problem) -> Problem:

@@ -18,10 +18,10 @@ from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import largest, pinv_psd
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.box import Box, box_curvature, from_box, to_box
-from jaxik.solvers.nonlinear.exact_penalty import pull_of
 from jaxik.solvers.nonlinear.formulation import Formulation, Rows, curvature, evaluate, hard_constraints, rows
 from jaxik.solvers.nonlinear.hard_constraint import yielding
 from jaxik.solvers.nonlinear.nullspace_point import is_stationary, unit_of
+from jaxik.solvers.nonlinear.penalties import pull_of
 from jaxik.solvers.nonlinear.scaling import limits_at, not_held
 
 # In float32 and float64: distances and steps [rad or m] up to which a constraint is met, and from which on a level is
@@ -39,7 +39,8 @@ FLAT = (1e-5, 1e-10)
 class LevelsAt(NamedTuple):
     """All levels to first order at one configuration, by degree of freedom (`models`) and box coordinate (`boxed`).
 
-    Rows of constraints that yield are zero; `pull` has these with their constant forces in the place of residuals.
+    Rows of constraints that yield are zero; `pull` has these with their constant forces in the place of residuals, and
+    `slope` (n,) those of joint limits that yield.
     """
 
     prepared: Formulation
@@ -48,11 +49,15 @@ class LevelsAt(NamedTuple):
     models: list[Rows]
     boxed: list[jax.Array]
     pull: Rows | None = None
+    slope: jax.Array | None = None
 
     def gradient(self, level: int) -> jax.Array:
         """Gradient (n,) of a level's cost; of the last one with that of what yields."""
         gradient = self.models[level].residual @ self.boxed[level]
-        if level in (-1, len(self.models) - 1) and self.pull is not None:
+        last = level in (-1, len(self.models) - 1)
+        if last and self.slope is not None:
+            gradient = gradient + self.slope
+        if last and self.pull is not None:
             pulled = to_box(self.prepared.moving, self.limits, self.pull.jacobian)
             gradient = gradient + self.pull.residual @ pulled
         return gradient
@@ -72,7 +77,11 @@ def _evaluate_levels(prepared: Formulation, q: jax.Array, limits: Box, levels: S
         models[0] = Rows(*(jnp.where((force == 0).reshape(-1, *[1] * (x.ndim - 1)), x, 0) for x in held))
         pull = Rows(force, held.jacobian)
     boxed = [materialize(to_box(prepared.moving, limits, m.jacobian)) for m in models]
-    return LevelsAt(prepared, kin, limits, models, boxed, pull)
+    slope = None
+    if prepared.elastic is not None and prepared.cells is not None:
+        slope = prepared.elastic.slope(prepared.cells)
+        slope = slope if limits.moves is None else jnp.where(limits.moves, slope, 0)
+    return LevelsAt(prepared, kin, limits, models, boxed, pull, slope)
 
 
 def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array]) -> jax.Array:

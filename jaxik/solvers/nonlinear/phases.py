@@ -135,11 +135,12 @@ class _Approach(NamedTuple):
     meeting: jax.Array
 
 
-def _approach(meets: bool = True) -> Phase:
+def _approach(meets: bool = True, constrained: bool = True) -> Phase:
     """Gauss-Newton steps on constraints and tasks together, then, where that has not solved them, on constraints alone.
 
     Of the element's steps some are left for those. One program does both: a second one would be another 400 kernels.
-    Constraints of which some may yield are not met alone (`meets`).
+    Constraints of which some may yield are not met alone (`meets`), nor are joint limits, where there are no others
+    (`constrained`).
     """
 
     def solved(approach: _Approach) -> jax.Array:
@@ -155,19 +156,20 @@ def _approach(meets: bool = True) -> Phase:
         return over(approach) & unsolved if meets else jnp.zeros_like(unsolved)
 
     def init(context: Context, so_far: Result, _: jax.Array) -> _Approach:
-        level, damping = aimed(True, context.prepared.levels), context.options.initial_damping
+        level, damping = aimed(constrained, context.prepared.levels), context.options.initial_damping
         state = _started(context, so_far, GAUSS_NEWTON, level, lambda chains: chains.solved, damping)
         return _Approach(state, jnp.zeros_like(state.met))
 
     def step(context: Context, approach: _Approach) -> _Approach:
-        prepared, level, again = context.prepared, aimed(True, context.prepared.levels), turns(approach)
+        prepared, level, again = context.prepared, aimed(constrained, context.prepared.levels), turns(approach)
         meeting = approach.meeting | again
         state = levenberg_marquardt.restarted(approach.state, again, context.options.initial_damping)
         options = _sparing(context.options, jnp.where(meeting, 0, RESERVED_STEPS))
         if (split := split_of(context)) is not None:
             moved = chain_steps.step(prepared, split, state, options, level, GAUSS_NEWTON, meeting)
         else:
-            moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, meeting)
+            alone = meeting if constrained else None
+            moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, alone)
         return _Approach(moved, meeting)
 
     def conclude(context: Context, so_far: Result, approach: _Approach) -> tuple[Result, jax.Array]:
@@ -249,10 +251,10 @@ def phases(
     """The highest level, and then each in what those above leave free; `first` in place of the first phase.
 
     Args:
-      yields: whether a constraint may yield; tasks have one level then.
+      yields: whether a constraint or a joint limit may yield; tasks have one level then.
     """
     if yields:
-        return (*(first or (_approach(meets=False),)), _yielding())
+        return (*(first or (_approach(meets=False, constrained=constrained),)), _yielding())
     if not first:
         first = (_approach() if constrained else _gauss_newton(None, lambda levels: levels[0]),)
     elif constrained:

@@ -28,7 +28,7 @@ from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.element import formulate, start
 from jaxik.solvers.nonlinear.finalize import FEASIBLE, finalize
 from jaxik.solvers.nonlinear.formulation import hard_constraints
-from jaxik.solvers.nonlinear.hard_constraint import with_clearance, with_hard_constraints, yielding
+from jaxik.solvers.nonlinear.hard_constraint import may_yield, with_clearance, with_hard_constraints
 from jaxik.solvers.nonlinear.phases import phases
 from jaxik.solvers.nonlinear.side_by_side import Piece, solved_apart
 from jaxik.solvers.nonlinear.step_rules.phase import every_step
@@ -100,7 +100,7 @@ def _solve(problem: Problem, q0: jax.Array, options: SolveOptions, present: jax.
 def _method(problem: Problem, options: SolveOptions) -> Method:
     if options.step_rule != "lm":
         return method_of_rule(options.step_rule, options.record_trace)
-    held, yields = bool(hard_constraints(problem)), bool(yielding(problem))
+    held, yields = bool(hard_constraints(problem)), may_yield(problem)
     method = solve_method(len(levels(problem)), held, options.record_trace, yields)
     return method._replace(width=lanes_that_fit(problem.robot.nv**2))
 

@@ -23,7 +23,7 @@ from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.derivatives import SOLUTION
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import hard_constraints, has_tolerances
-from jaxik.solvers.nonlinear.hard_constraint import clearances, with_clearance, with_hard_constraints, yielding
+from jaxik.solvers.nonlinear.hard_constraint import clearances, may_yield, with_clearance, with_hard_constraints
 from jaxik.solvers.nonlinear.side_by_side import Piece, solved_apart, with_axis
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.method import search_method
@@ -161,7 +161,7 @@ def _best(
     arguments = problem, base, options.solve_options, spread
     ranks = core_ranks(problem), 1, core_ranks(options.solve_options), core_ranks(spread)
     apart = bool(clearances(problem))
-    held, yields, width = bool(hard_constraints(problem)), bool(yielding(problem)), lanes_that_fit(problem.robot.nv**2)
+    held, yields, width = bool(hard_constraints(problem)), may_yield(problem), lanes_that_fit(problem.robot.nv**2)
     method = search_method(len(levels(problem)), width, held, apart, options.rank_by, yields)
     if num_candidates == 1:
         return run_differentiable(method, arguments, ranks, SOLUTION, present).solution
