@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import pytest
 import scipy.optimize
+from tables import exhaustive
 from test_elastic_solve import RANGE, arm, tip_of
 
 import jaxik
@@ -105,6 +106,24 @@ def least(given: Given, i: int, q: np.ndarray, held: bool) -> tuple[float, float
         options={"ftol": 1e-14, "maxiter": 300},
     )  # fmt: skip
     return value(start), found.fun
+
+
+@exhaustive
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_search_stays_inside_where_it_can_and_goes_beyond_where_it_must(dtype: str) -> None:
+    robot = jaxik.load_robot("panda")
+    hand, starts = robot.frame("hand"), jnp.asarray(robot.q_home[None], dtype)
+    target = FrameTask(hand, robot.frame_pose(robot.sample(jax.random.key(0), (512,)), hand))
+    soft = Elastic(ConfigurationLimit(margin=0.3), 1e-6, name="comfort")
+    key, hard = jax.random.key(1), ConfigurationLimit()
+    inside = jaxik.search(Problem(robot, {"hand": target}, (ConfigurationLimit(margin=0.3),)), key, starts=starts)
+    found = jaxik.search(Problem(robot, {"hand": target}, (hard, soft)), key, starts=starts)
+    beyond, reached = np.any(found.yielded["comfort"] != 0, axis=1), np.asarray(found.status) == Status.CONVERGED
+    assert np.mean(reached) > 0.99
+    # What the same search finds inside of the margin stays there, but for what its second half of starts finds.
+    assert np.sum(beyond & (np.asarray(inside.status) == Status.CONVERGED)) < 5
+    assert np.sum(beyond & reached) > 20
+    np.testing.assert_array_equal(robot.clamp(found.q), found.q)
 
 
 BOTH = pytest.mark.parametrize("held", [False, True], ids=["task", "constraint"])

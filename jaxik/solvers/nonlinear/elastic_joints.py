@@ -68,13 +68,13 @@ class ElasticJoints:
         low = jnp.where(cells < 0, self.least, jnp.where(cells > 0, self.upper, self.lower))
         return low, jnp.where(cells > 0, self.most, jnp.where(cells < 0, self.lower, self.upper))
 
-    def limiting(self, robot: Robot, cells: jax.Array) -> Robot:
-        """The robot with the ends of cells (n,) for limits."""
+    def limiting(self, robot: Robot, ends: tuple[jax.Array, jax.Array]) -> Robot:
+        """The robot with lower and upper limits (n,) of coordinates in the place of its own."""
         place = {dof: i for i, dof in enumerate(self.moving.own)}
         joints = [(j, place[joint.v_index]) for j, joint in enumerate(robot.topology.joints) if joint.v_index in place]
         joints = [(j, i) for j, i in joints if j in robot.topology.scalar_joints]
         at, own = [j for j, _ in joints], [i for _, i in joints]
-        low, high = (static_gather(end, own) for end in self.ends(cells))
+        low, high = (static_gather(end, own) for end in ends)
         return dataclasses.replace(
             robot,
             limit_lower=set_rows(robot.limit_lower, at, low),

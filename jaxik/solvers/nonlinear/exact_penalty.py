@@ -122,7 +122,7 @@ def start(prepared: Formulation, q: jax.Array, errors: Any, iterations: jax.Arra
         active=active,
         penalties=penalties,
         firm=FIRM * _largest_penalty(prepared, penalties),
-        cells=prepared.cells,
+        cells=None if prepared.elastic is None else prepared.elastic.cells(q),
         radius=jnp.full((), RADIUS, dtype),
         size=infinite,
         met=no,

@@ -103,7 +103,21 @@ def in_cells(prepared: Formulation, cells: jax.Array | None) -> Formulation:
     """The formulation with coordinates in their cells (n,); as it is where no joint limit yields."""
     if prepared.elastic is None or cells is None:
         return prepared
-    return dataclasses.replace(prepared, robot=prepared.elastic.limiting(prepared.robot, cells), cells=cells)
+    elastic = prepared.elastic
+    return dataclasses.replace(prepared, robot=elastic.limiting(prepared.robot, elastic.ends(cells)), cells=cells)
+
+
+def in_whole_range(prepared: Formulation, whole: jax.Array) -> Formulation:
+    """The formulation with coordinates up to the limits that hold, where `whole` (); else inside those that yield."""
+    if (elastic := prepared.elastic) is None:
+        return prepared
+    ends = jnp.where(whole, elastic.least, elastic.lower), jnp.where(whole, elastic.most, elastic.upper)
+    return dataclasses.replace(prepared, robot=elastic.limiting(prepared.robot, ends))
+
+
+def inside_elastic_limits(prepared: Formulation, q: jax.Array) -> jax.Array:
+    """Whether no joint is beyond a limit that yields ()."""
+    return jnp.asarray(True) if prepared.elastic is None else jnp.all(prepared.elastic.excess(q) == 0)
 
 
 def _reads(problem: Problem, constants: Segments) -> tuple[Reading, ...]:

@@ -18,7 +18,7 @@ from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear.chains import Group, branches
 from jaxik.solvers.nonlinear.element import Context, Result, of_state, start
-from jaxik.solvers.nonlinear.formulation import Formulation
+from jaxik.solvers.nonlinear.formulation import Formulation, in_whole_range, inside_elastic_limits
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
 from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import ROUGH, State, restarted
@@ -280,7 +280,7 @@ def _looked_at(context: Context, so_far: Result, seen: Seen) -> tuple[Result, ja
         cost=jnp.where(free, so_far.cost, jnp.inf),
         errors=so_far.errors | known,
         met=free,
-        solved=free & ~so_far.crawling,
+        solved=free & ~so_far.crawling & inside_elastic_limits(context.prepared, so_far.q),
     )
     progress = Progress(jnp.where(free, DONE, task), looks, seen.failing[looks // DRAWN_ANEW % 2])
     return _going_on(result, progress), jnp.zeros((), bool)
@@ -318,6 +318,8 @@ def _start(
 
 
 def _step(context: Context, prepared: Formulation, names: Names, state: State) -> State:
+    # Where joint limits yield, no joint is beyond them before half of the starts have failed.
+    prepared = in_whole_range(prepared, ~_few(context, state.spent))
     return multistart.step(prepared, state, context.starts, context.options, names(prepared.levels))
 
 
@@ -336,7 +338,7 @@ def _judged(
         errors=verdict.best.errors,
         met=verdict.best.met,
         crawling=verdict.unfinished,
-        solved=verdict.best.met & ~verdict.unfinished,
+        solved=verdict.best.met & ~verdict.unfinished & inside_elastic_limits(prepared, verdict.best.q),
         iterations=jnp.zeros_like(tried),
         spent=so_far.spent._replace(steps=so_far.spent.steps + state.iterations, starts=tried + 1),
     )
