@@ -45,8 +45,8 @@ a configuration (paths in it are relative to its folder):
     #   {type: manipulability, frame: A, mask: [1, 1, 1, 0, 0, 0], axes: frame, target: 0.1}
     #   {type: clearance, distance: 0.05, pairs: [[hand, world]], rows: 8}    # room around shapes, at a cost
   limits:                         # []: no limits at all
-    margin: 0.01                  # distance to keep from the limits of joints [rad or m]; elastic: {margin: 0.1} lets
-                                  # it yield, at a penalty or {penalty, order}, and keeps the limits themselves
+    margin: 0.01                  # distance to keep from the limits of joints [rad or m]; beside it
+                                  # elastic: {margin: {penalty: 0.1}} lets it yield, and keeps the limits themselves
     half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
     distances: [{first: hand, second: link0, distance: 0.2}]         # frames that stay so far apart
     collision: {margin: 0.005}    # or true: shapes keep apart, from obstacles as well; pairs: [[hand, world]], rows: 8

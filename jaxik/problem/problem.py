@@ -327,7 +327,7 @@ def _check_elastic(problem: Problem) -> None:
     if len(levels(without_velocity_tasks(problem))) > 1 and (yields := yielding_configurations(problem)):
         raise JaxikError(
             f"{yields[0]!r} is Elastic: solve and search then know one priority: give all tasks the same one, and a "
-            "small cost to those that matter less"
+            "small cost to those that matter less, or make what comes first a constraint"
         )
 
 

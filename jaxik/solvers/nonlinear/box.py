@@ -55,7 +55,7 @@ def box(robot: Robot, moving: Coordinates, q: jax.Array, dof_mask: jax.Array | N
         room = robot.limit_upper[j] - angle
         high = jnp.where(mask, jnp.where(room > ROUNDINGS * jnp.finfo(q.dtype).eps, room, 0), high)
     slopes = reduced.slopes(robot, moving, q) if moving.couplings else jnp.zeros(0, q.dtype)
-    moves = None if dof_mask is None else _movable(moving, dof_mask)
+    moves = None if dof_mask is None else movable_coordinates(moving, dof_mask)
     moves = jnp.zeros(1, bool) if moving.is_empty else moves
     return Box(static_gather(low, moving.own), static_gather(high, moving.own), tuple(axes), slopes, moves)
 
@@ -66,7 +66,7 @@ def _dependents_by_rank(moving: Coordinates) -> list[list[int]]:
     return [[places[k] if k < len(places) else PAD for places in moving.dependents] for k in range(depth)]
 
 
-def _movable(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
+def movable_coordinates(moving: Coordinates, dof_mask: jax.Array) -> jax.Array:
     """The mask (n,) of coordinates that move no fixed degree of freedom."""
     dof_mask = movable(moving.topology, dof_mask)
     moves = static_gather(dof_mask, moving.own)

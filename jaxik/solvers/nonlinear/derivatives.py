@@ -22,7 +22,6 @@ from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
 from jaxik.solvers.nonlinear.active_pairs import Masks, active_pairs, formulation_with, trust
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
-from jaxik.solvers.nonlinear.elastic_joints import ElasticJoints
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
     distances,
@@ -164,7 +163,8 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     if point.pull is not None:
         kink = kink | _hardly_holds(point, cotangents[0])
     if prepared.elastic is not None:
-        kink = kink | jnp.any(_joints_hardly_hold(prepared.elastic, gradient, jnp.where(cells == 0, side, 0)))
+        forces = jnp.abs(gradient) / (1 - at(FIRM, dtype))
+        kink = kink | jnp.any(prepared.elastic.hardly_holds(jnp.where(cells == 0, side, 0), forces))
     statuses = (
         (non_unique, DerivativeStatus.NON_UNIQUE),
         (jnp.any(bounds.near & ~bounds.firm) | kink, DerivativeStatus.WEAKLY_ACTIVE),
@@ -184,11 +184,6 @@ def _hardly_holds(point: LevelsAt, cotangent: jax.Array) -> jax.Array:
     penalties = row_penalties(point.prepared, point.kin)
     firm = penalties * (1 - at(FIRM, penalties.dtype))
     return jnp.any((point.pull.residual == 0) & jnp.isfinite(penalties) & (jnp.abs(cotangent) > firm))
-
-
-def _joints_hardly_hold(joints: ElasticJoints, gradient: jax.Array, side: jax.Array) -> jax.Array:
-    """Which coordinates (n,), at limits by their side (n,), press on one that may yield by about the penalty."""
-    return joints.may_yield(side) & (jnp.abs(gradient) > joints.penalty * (1 - at(FIRM, gradient.dtype)))
 
 
 def _inverted(hessian: jax.Array, square: jax.Array, nullspace: NullSpace) -> tuple[jax.Array, ...]:

@@ -18,6 +18,7 @@ from jaxik.limits.combine import tightened
 from jaxik.numerics.linalg import PAD, set_rows, static_gather
 from jaxik.problem.problem import Problem, elastic_joint_limit, limits_of
 from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.box import movable_coordinates
 
 # Pressed by more than the penalty is what is so by this many roundings of it.
 ROUNDINGS = 1000
@@ -25,11 +26,11 @@ ROUNDINGS = 1000
 
 @pytree
 class ElasticJoints:
-    """Joint limits that yield, and those that hold, by coordinate. Balls and what has no limits are inside all.
+    """Joint limits that yield, and those that hold, by coordinate.
 
     Attributes:
       moving: the coordinates; static.
-      lower, upper (n,): limits that yield.
+      lower, upper (n,): limits that yield; infinite for balls, and those that hold for what does not move.
       least, most (n,): limits that hold.
       penalty (): for each rad or m.
     """
@@ -89,9 +90,22 @@ class ElasticJoints:
         falls = (forces < -strong) & (x <= low) & (low > self.least)
         return cells + rises.astype(jnp.int32) - falls.astype(jnp.int32)
 
-    def may_yield(self, sides: jax.Array) -> jax.Array:
-        """Which coordinates (n,) could go on beyond the limit that they are at, the lower one (-1) or the upper (1)."""
-        return ((sides > 0) & (self.upper < self.most)) | ((sides < 0) & (self.lower > self.least))
+    def hardly_holds(self, sides: jax.Array, forces: jax.Array) -> jax.Array:
+        """Which coordinates (n,) a limit holds that would yield soon, or is one that holds as well.
+
+        Args:
+          sides (n,): at which limit that yields a coordinate is held, the lower one (-1) or the upper (1); 0: at none.
+          forces (n,): by which it is, in size.
+        """
+        beyond = jnp.where(sides > 0, self.most - self.upper, self.lower - self.least)
+        joint = jnp.asarray([dof in self._limited for dof in self.moving.own])
+        return (sides != 0) & joint & ((beyond <= 0) | (forces >= self.penalty))
+
+    @property
+    def _limited(self) -> set[int]:
+        """Degrees of freedom of hinges and slides, without slacks."""
+        topology = self.moving.topology
+        return {topology.joints[j].v_index for j in topology.scalar_joints if topology.joints[j].body > 0}
 
 
 def with_elastic_joints(
@@ -99,21 +113,19 @@ def with_elastic_joints(
 ) -> tuple[Robot, ElasticJoints | None]:
     """The robot inside its elastic limits, and these; as it is where none of its joint limits yields.
 
+    What follows a coordinate has the limits that hold: the coordinate keeps, or passes, the others for it.
+
     Args:
       outer: the robot of a formulation, with the limits that hold.
       prepare: makes a robot with limits that of the formulation.
     """
     if (limit := elastic_joint_limit(problem)) is None:
         return outer, None
-    inner, followers = prepare(tightened((*limits_of(problem), limit.of), problem.robot)), list(moving.follower_joints)
-    bounds = [[static_gather(x, moving.own) for x in tangent_bounds(robot)] for robot in (inner, outer)]
-    (lower, upper), (least, most) = bounds
+    inner = prepare(tightened((*limits_of(problem), limit.of), problem.robot))
+    (lower, upper), (least, most) = ([static_gather(x, moving.own) for x in tangent_bounds(r)] for r in (inner, outer))
+    if (mask := problem.dof_mask) is not None:
+        slacks = jnp.ones(moving.topology.nv - problem.robot.nv, bool)
+        moves = movable_coordinates(moving, jnp.concatenate([mask, slacks]))
+        lower, upper = jnp.where(moves, lower, least), jnp.where(moves, upper, most)
     joints = ElasticJoints(moving, lower, upper, least, most, jnp.asarray(limit.row_penalty, lower.dtype))
-    if followers:
-        # Leaders keep or pass the elastic limits of their followers with their own.
-        held = {
-            name: set_rows(getattr(inner, name), followers, static_gather(getattr(outer, name), followers))
-            for name in ("limit_lower", "limit_upper")
-        }
-        inner = dataclasses.replace(inner, **held)
-    return inner, joints
+    return joints.limiting(outer, (lower, upper)), joints

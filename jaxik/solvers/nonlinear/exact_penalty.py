@@ -234,8 +234,10 @@ def _firmness(
 
 
 def _largest_penalty(prepared: Formulation, penalties: jax.Array) -> jax.Array:
-    """The largest penalty () of rows (p,) that may yield, and of joint limits."""
-    least = 0 if prepared.elastic is None else prepared.elastic.penalty
+    """The largest penalty () of rows (p,) that may yield."""
+    # In its place that of joint limits, whose units are others: with those of 100 a tenth of the elements would take
+    # more than 100 steps, and with 1 in the place of small ones a fifth would not be met.
+    least = 0 if prepared.elastic is None else jnp.minimum(prepared.elastic.penalty, 1)
     return jnp.max(jnp.where(jnp.isinf(penalties), 0, penalties), initial=least)
 
 

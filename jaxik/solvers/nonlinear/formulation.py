@@ -31,8 +31,8 @@ class Formulation:
     """A problem of one element with the constants of its solution.
 
     Attributes:
-      robot: with the problem's limits, those of leaders tightened so that their followers keep theirs; with the ends of
-        a cell of each coordinate in their place where joint limits yield, at first inside these.
+      robot: with the problem's limits, those of leaders tightened so that their followers keep theirs. Where joint
+        limits yield, inside these; `in_cells` and `in_whole_range` have others. Steps keep them.
       constants: of the kinematics that the tasks read.
       moving: the reduced coordinates: degrees of freedom that the tasks depend on; static.
       reads: of each task the degrees of freedom that it reads itself, and how many rows it has; static.

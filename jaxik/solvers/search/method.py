@@ -1,6 +1,5 @@
 """How a search works on one element: attempts from start after start, and then the phases of `solve`."""
 
-import dataclasses
 import functools
 
 import jax
@@ -32,7 +31,7 @@ def search_method(
       level_count: how many priorities the problem has, with that of its constraints.
       width: lanes side by side, where no limit keeps shapes apart.
       constrained, apart, yields: whether the problem has constraints, limits that keep shapes apart, and a constraint
-        that may yield.
+        or joint limits that may yield.
       rank_by: of the options.
     """
     first = first_phases(functools.partial(aimed, constrained), apart)
@@ -54,11 +53,7 @@ def _formulate(problem: Problem, q0: jax.Array, options: SolveOptions, spread: S
 
 def _finalize(rank_by: str, context: Context, result: Result, record: None) -> Found:
     """The solution, its hinges turned towards the reference, and what the search ranks it by."""
-    found = finalize(context, result, record)
     reference = context.starts.spread.reference
-    q = unwrap_to_reference(context.prepared, found.solution.q, reference)
-    return Found(
-        dataclasses.replace(found.solution, q=q),
-        found.first_cost,
-        merit(rank_by, context.prepared, q, found.merit, reference),
-    )
+    found = finalize(context, result._replace(q=unwrap_to_reference(context.prepared, result.q, reference)), record)
+    better = merit(rank_by, context.prepared, found.solution.q, found.merit, reference)
+    return found._replace(merit=better)

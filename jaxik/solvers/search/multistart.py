@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear import levenberg_marquardt
-from jaxik.solvers.nonlinear.formulation import Formulation, has_tolerances, met
+from jaxik.solvers.nonlinear.formulation import Formulation, has_tolerances, inside_elastic_limits, met
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
 from jaxik.solvers.nonlinear.levenberg_marquardt import State, unfinished
 from jaxik.solvers.options import SolveOptions
@@ -94,6 +94,11 @@ def judge(
     found = settled & jnp.isfinite(state.cost)
     this = Best(state.q, state.cost, state.errors, state.met)
     better = found | (this.met & ~best.met) | ((this.met == best.met) & (this.cost < best.cost))
+    if prepared.elastic is not None:
+        # An attempt inside of limits that yield may be better than one that is met beyond them.
+        here, there = (x.cost + prepared.elastic.cost(x.q) for x in (this, best))
+        better = (found & inside_elastic_limits(prepared, this.q)) | (here < there)
+        found = found & better
     best = jax.tree.map(lambda new, old: jnp.where(better, new, old), this, best)
     bound = jnp.where(best.met, EXTRA_STARTS, jnp.where(jnp.isfinite(best.cost), UNBOUNDED, BLIND_STARTS))
     again = ~found & (number + 1 < jnp.minimum(bound, starts.spread.count))

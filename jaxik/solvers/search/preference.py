@@ -7,14 +7,15 @@ from jaxik.kinematics.forward import forward
 from jaxik.kinematics.manifold import difference
 from jaxik.kinematics.topology import JointType
 from jaxik.numerics.linalg import set_rows, static_gather
-from jaxik.solvers.nonlinear.formulation import Formulation
+from jaxik.solvers.nonlinear.formulation import Formulation, in_whole_range
 from jaxik.tasks.dependencies import reading
 
 
 def unwrap_to_reference(prepared: Formulation, q: jax.Array, reference: jax.Array) -> jax.Array:
     """The configuration (nq,) with hinges moved by whole turns to be nearest to a reference, within the limits.
 
-    Joints whose angle a task reads stay, and those of couplings: a turn is no small thing to them.
+    Joints whose angle a task reads stay, and those of couplings: a turn is no small thing to them. Limits are those
+    that yield as well: what is beyond them stays there if no whole turn leads inside.
     """
     robot, turn = prepared.robot, 2 * jnp.pi
     joints = [robot.topology.joints[j] for j in _free_to_turn(prepared)]
@@ -23,7 +24,8 @@ def unwrap_to_reference(prepared: Formulation, q: jax.Array, reference: jax.Arra
     places, indices = [joint.q_index for joint in joints], [robot.topology.joints.index(joint) for joint in joints]
     at, wanted = static_gather(q, places), static_gather(reference, places)
     lower, upper = static_gather(robot.limit_lower, indices), static_gather(robot.limit_upper, indices)
-    turns = jnp.clip(jnp.round((wanted - at) / turn), jnp.ceil((lower - at) / turn), jnp.floor((upper - at) / turn))
+    least, most = jnp.ceil((lower - at) / turn), jnp.floor((upper - at) / turn)
+    turns = jnp.where(least <= most, jnp.clip(jnp.round((wanted - at) / turn), least, most), 0)
     # A joint without room for a whole turn stays exactly where it is.
     there = jnp.where(turns == 0, at, jnp.clip(at + turn * turns, lower, upper))
     return set_rows(q, places, there)
@@ -49,7 +51,7 @@ def _free_to_turn(prepared: Formulation) -> list[int]:
 
 def merit(rank_by: str, prepared: Formulation, q: jax.Array, cost: jax.Array, reference: jax.Array) -> jax.Array:
     """What is to be small (): of a solution (nq,) of some cost, by a preference of `SearchOptions`."""
-    topology, robot = prepared.problem.robot.topology, prepared.robot
+    topology, robot = prepared.problem.robot.topology, in_whole_range(prepared, jnp.asarray(True)).robot
     if rank_by == "reference":
         away = difference(topology, reference, q)
         return jnp.sum(away * away)
