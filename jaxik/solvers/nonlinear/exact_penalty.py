@@ -20,7 +20,7 @@ from jax import lax
 
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive
-from jaxik.qp_solver import ActiveSet, Program, QPSolution, minimise, minimise_in_box
+from jaxik.qp_solver import ActiveSet, Program, QPOptions, QPSolution, minimise, minimise_in_box
 from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
@@ -47,6 +47,10 @@ HELD = 10.0
 RADIUS, MOST = 0.25, 1.0
 # The trust region shrinks and grows, where the model is worse and better than these.
 POOR, GOOD, ACCEPTED = 0.25, 0.75, 1e-4
+# Programs of bounds alone need not be solved to the end. Lanes wait for the slowest: a Panda's `solve` beside joint
+# limits that yield takes 0.74 s for 4,096 targets without an end, 0.18, 0.13 and 0.11 with 16, 8 and 4 iterations, and
+# as many steps.
+INEXACT = 8
 # The first penalty of rows that have to hold, relative to the largest of those that may yield; and the last.
 FIRM, FIRMEST = 10.0, 1e6
 
@@ -304,7 +308,8 @@ def _proposed(
         lower, upper = jnp.where(limits.moves, lower, 0), jnp.where(limits.moves, upper, 0)
 
     if not weights.shape[0]:
-        found = minimise_in_box(Program(hessian, model.gradient, lower, upper), state.active)
+        program, inexact = Program(hessian, model.gradient, lower, upper), QPOptions(max_iterations=INEXACT)
+        found = minimise_in_box(program, state.active, inexact)
         return jnp.stack([found.x, found.x]), weights, found
 
     def solve(carry: tuple[jax.Array, ActiveSet], _: None) -> tuple[tuple[jax.Array, ActiveSet], QPSolution]:
