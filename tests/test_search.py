@@ -202,6 +202,19 @@ def test_the_preferred_solution_is_the_best_of_all(rank_by: str) -> None:
     assert np.mean(merit(solution.q) <= of_all + 1e-6) > 0.95
 
 
+def test_a_pose_that_is_a_constraint_takes_as_few_starts_as_one_that_is_a_task() -> None:
+    """Beside a posture, which has no tolerance, every start used to be tried: 48 of them, where one suffices."""
+    robot = jaxik.load_robot("double_pendulum")
+    tip = robot.frame("tcp")
+    target = robot.frame_pose(robot.sample(jax.random.key(0), (64,)), tip)
+    aim = FrameTask(tip, target, orientation_cost=None)
+    problem = Problem(robot, {"rest": PostureTask(robot.q_home, cost=0.1)}, constraints={"tip": aim})
+    found = search(problem, jax.random.key(1), options=SearchOptions(max_starts=48))
+    assert found.converged.all() and found.num_starts.mean() < 4
+    off = robot.frame_pose(found.q, tip).translation() - target.translation()
+    np.testing.assert_allclose(off, 0, atol=1e-9)
+
+
 @exhaustive
 def test_constraints_and_half_spaces_hold_in_a_search() -> None:
     robot = jaxik.load_robot("panda")

@@ -27,6 +27,7 @@ from jaxik.solvers.nonlinear.formulation import (
     rows,
     rows_that_count,
 )
+from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions
 
@@ -52,7 +53,7 @@ class State(NamedTuple):
         small step does; nothing is left to do.
       iterations (): steps taken, without the first evaluation and the polishing step.
       before (): of these, those that came before this state's first.
-      spent: what other phases note, and of a search the number of the attempt; passed on.
+      spent: what other phases note, and of a search the attempt; passed on.
     """
 
     q: jax.Array
@@ -160,7 +161,7 @@ def step(
 ) -> State:
     """Propose a step, evaluate where it leads, and accept or reject that.
 
-    `meeting` (): whether the hard constraints of the level count alone; None: they do not.
+    `meeting` (): whether hard constraints of the level, and what keeps shapes apart, count alone; None: they never do.
     """
     limits, scale = limits_at(prepared, state.q), step_scale(prepared)
     proposed = rule.propose(prepared, state, scale, limits, options)
@@ -170,7 +171,7 @@ def step(
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
     fulfilled = met(prepared, reported, level) & has_tolerances(prepared.problem, level)
     if meeting is not None:
-        held = hard_constraints(prepared.problem)
+        held = (*hard_constraints(prepared.problem), *clearances(prepared.problem))
         counts = rows_that_count(prepared, kin, level, held, meeting)
         found = Rows(found.residual * counts, found.jacobian * counts[:, None])
         fulfilled = jnp.where(meeting, met(prepared, reported, held), fulfilled)

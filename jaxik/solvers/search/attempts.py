@@ -232,7 +232,7 @@ def _with_distances(context: Context, attempt: _Apart, blind: State) -> State:
     starts = attempt.blind & ~attempt.only_blind
     state = restarted(blind, starts, context.options.initial_damping)
     # No steps are left to an attempt without a blind solution: few of them get anywhere.
-    looks_once = ~blind.met | (_few(context, blind.spent) & (blind.spent < CHECKED))
+    looks_once = ~blind.met | (_few(context, blind.spent.number) & (blind.spent.number < CHECKED))
     left = jnp.where(starts & looks_once, context.starts.spread.steps, 0)
     polished = starts & blind.met & ~blind.crawling
     return state._replace(size=jnp.where(polished, blind.size, state.size), before=state.before - left)
@@ -258,7 +258,7 @@ def _judged_blind(context: Context, names: Names, so_far: Result, state: State) 
 
 
 def _judged_apart(context: Context, names: Names, so_far: Result, state: State) -> tuple[Result, jax.Array]:
-    progress, first = _progress(so_far), state.spent == 0
+    progress, first = _progress(so_far), state.spent.number == 0
     # Costs and errors of blind solutions are without distances.
     none = _best(so_far)._replace(cost=jnp.full_like(so_far.cost, jnp.inf), met=jnp.zeros_like(so_far.met))
     best = jax.tree.map(lambda new, old: jnp.where(first, new, old), none, _best(so_far))
@@ -280,10 +280,16 @@ def _looked_at(context: Context, so_far: Result, seen: Seen) -> tuple[Result, ja
         cost=jnp.where(free, so_far.cost, jnp.inf),
         errors=so_far.errors | known,
         met=free,
-        solved=free & ~so_far.crawling & inside_elastic_limits(context.prepared, so_far.q),
+        solved=free & ~so_far.crawling & _nothing_left(context, so_far.q),
     )
     progress = Progress(jnp.where(free, DONE, task), looks, seen.failing[looks // DRAWN_ANEW % 2])
     return _going_on(result, progress), jnp.zeros((), bool)
+
+
+def _nothing_left(context: Context, q: jax.Array) -> jax.Array:
+    """Whether no phase is left for a configuration (nq,) that is there: its tasks are met, and nothing yields."""
+    left = multistart.constraints_suffice(context.prepared.problem)
+    return ~jnp.asarray(left) & inside_elastic_limits(context.prepared, q)
 
 
 def _few(context: Context, tried: jax.Array) -> jax.Array:
@@ -319,7 +325,7 @@ def _start(
 
 def _step(context: Context, prepared: Formulation, names: Names, state: State) -> State:
     # Where joint limits yield, no joint is beyond them before half of the starts have failed.
-    prepared = in_whole_range(prepared, ~_few(context, state.spent))
+    prepared = in_whole_range(prepared, ~_few(context, state.spent.number))
     return multistart.step(prepared, state, context.starts, context.options, names(prepared.levels))
 
 
@@ -338,7 +344,7 @@ def _judged(
         errors=verdict.best.errors,
         met=verdict.best.met,
         crawling=verdict.unfinished,
-        solved=verdict.best.met & ~verdict.unfinished & inside_elastic_limits(prepared, verdict.best.q),
+        solved=verdict.best.met & ~verdict.unfinished & _nothing_left(context, verdict.best.q),
         iterations=jnp.zeros_like(tried),
         spent=so_far.spent._replace(steps=so_far.spent.steps + state.iterations, starts=tried + 1),
     )

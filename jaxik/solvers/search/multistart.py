@@ -2,6 +2,9 @@
 
 Restarting what is unsolved beats beams: an attempt that will get there does so in a dozen steps, and one that will not
 shows it as early.
+
+Where constraints hold and no task has a tolerance, as a posture beside the pose of a hand, what is there meets the
+constraints: an attempt approaches both, and then meets these alone.
 """
 
 import dataclasses
@@ -10,10 +13,18 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.problem.problem import Level
+from jaxik.problem.problem import Level, Problem
 from jaxik.solvers.nonlinear import levenberg_marquardt
-from jaxik.solvers.nonlinear.formulation import Formulation, has_tolerances, inside_elastic_limits, met
+from jaxik.solvers.nonlinear.formulation import (
+    Formulation,
+    hard_constraints,
+    has_tolerances,
+    inside_elastic_limits,
+    met,
+    soft_tasks,
+)
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import State, unfinished
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search.starts import StartSet, start_of
@@ -25,6 +36,13 @@ UNBOUNDED = 2**31 - 1
 EXTRA_STARTS = 8
 # Where nothing at all can be evaluated at so many starts, something that was given is not finite.
 BLIND_STARTS = 16
+
+
+class Attempt(NamedTuple):
+    """Which attempt it is (), from 0 on, and whether it meets the constraints alone (); None: it never does."""
+
+    number: jax.Array
+    meeting: jax.Array | None
 
 
 class Best(NamedTuple):
@@ -72,16 +90,28 @@ def start(
     """
     none = jnp.zeros((), jnp.int32)
     q = start_of(prepared, starts, base, number)
-    state = levenberg_marquardt.start(prepared, q, errors, none, options.initial_damping, level, number, GAUSS_NEWTON)
+    attempt = Attempt(number, jnp.zeros((), bool) if constraints_suffice(prepared.problem) else None)
+    state = levenberg_marquardt.start(prepared, q, errors, none, options.initial_damping, level, attempt, GAUSS_NEWTON)
     return state._replace(iterations=jnp.minimum(number, 1))
 
 
 def step(prepared: Formulation, state: State, starts: StartSet, options: SolveOptions, level: Level) -> State:
     """One step of an attempt, which ends where it crawls or takes too long."""
-    options = dataclasses.replace(options, max_steps=UNBOUNDED)
-    moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON)
+    options, meeting = dataclasses.replace(options, max_steps=UNBOUNDED), state.spent.meeting
+    moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, meeting)
     late = moved.iterations - moved.before >= starts.spread.steps
-    return moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
+    moved = moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
+    if meeting is None:
+        return moved
+    turns = moved.ended & ~meeting & jnp.isfinite(moved.cost)
+    moved = levenberg_marquardt.restarted(moved, turns, options.initial_damping)
+    return moved._replace(spent=state.spent._replace(meeting=meeting | turns))
+
+
+def constraints_suffice(problem: Problem) -> bool:
+    """Whether what meets the constraints of a problem, and is free, is a solution: no task has a tolerance."""
+    aims = (name for name in soft_tasks(problem) if name not in clearances(problem))
+    return bool(hard_constraints(problem)) and all(problem.tasks[name].tolerances() is None for name in aims)
 
 
 def judge(
