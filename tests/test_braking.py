@@ -30,7 +30,7 @@ DTS = np.array([0.002, 0.01, 0.05])
 GAINS = np.array([0.95, 1.0, 0.4])
 MARGINS = (0.0, 0.1)
 AXES = (1.0, -1.0, 1.0), (2.0, -1.0, 0.5)
-STEPS = 1000
+STEPS = 600
 
 
 stopping = jax.jit(stopping_displacement)

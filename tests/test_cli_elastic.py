@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import jaxik
-from jaxik import AccelerationLimit, Elastic, JaxikError, PositionLimit, VelocityLimit
+from jaxik import AccelerationLimit, ConfigurationLimit, Elastic, JaxikError, PositionLimit, VelocityLimit
 from jaxik.cli import main
 from jaxik.cli.tracking import read_track_job
 from jaxik.cli.yaml_file import read_yaml
@@ -81,15 +81,11 @@ def test_track_follows_constraints_that_yield_and_lets_limits_of_motion_yield(fo
     assert isinstance(half, Elastic) and isinstance(half.of, PositionLimit) and half.key == "half_space_0"
 
 
-def test_a_margin_yields_and_the_limits_hold(folder: Path, capsys: Any) -> None:
-    """Both elbows of the arm reach the target by turning the second joint by 74 degrees, as its margin does not let."""
-    hand = {"frame": "tip", "orientation_cost": None, "axes": "world", "target": {"position": [0.8, 0, 0]}}
-    limits = {"margin": 2.0, "elastic": {"margin": 0.5}}
-    config = written(folder, {"constraints": {"hand": hand}, "limits": limits})
-    assert main(["solve", str(config), "--json", "--output", str(folder / "found.npz")]) == 0
-    assert json.loads(capsys.readouterr().out)["yielded"]["margin"]["count"] == 1
-    found: Any = jaxik.load(folder / "found.npz")
-    np.testing.assert_allclose(found.yielded["margin"][0], [0, 2 * np.arccos(0.8) - 1], atol=1e-9)
+def test_a_margin_yields_beside_the_limits_that_hold(folder: Path) -> None:
+    holds, yields = motion(folder, {}, margin=0.5, elastic={"margin": {"penalty": 0.1}}).problem.limits
+    assert isinstance(holds, ConfigurationLimit) and holds.margin == 0
+    assert isinstance(yields, Elastic) and isinstance(yields.of, ConfigurationLimit)
+    assert (yields.of.margin, yields.penalty, yields.key) == (0.5, 0.1, "margin")
 
 
 @pytest.mark.parametrize(
