@@ -16,7 +16,17 @@ from tables import exhaustive
 from ur_kinematics import branches as closed_form
 
 import jaxik
-from jaxik import FrameTask, JaxikError, PositionLimit, PostureTask, Problem, SearchOptions, Status, search
+from jaxik import (
+    FrameTask,
+    JaxikError,
+    PositionLimit,
+    PostureTask,
+    Problem,
+    SearchOptions,
+    SolveOptions,
+    Status,
+    search,
+)
 from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.search.starts import StartSampler, _inward, kronecker_offsets, start_of, starts_of
 
@@ -202,17 +212,35 @@ def test_the_preferred_solution_is_the_best_of_all(rank_by: str) -> None:
     assert np.mean(merit(solution.q) <= of_all + 1e-6) > 0.95
 
 
+def held_tips(robot: jaxik.Robot, far: float, *limits: Any) -> tuple[Any, jaxik.Solution]:
+    """Targets of a tip that is held beside a posture, the last one `far` away in each direction; and what is found."""
+    tip = robot.frame("tcp")
+    q = robot.sample(jax.random.key(0), (256,))
+    q = q[~np.asarray(robot.in_collision(q, limits[1].world))] if len(limits) > 1 else q
+    target = robot.frame_pose(q[:64], tip).translation().at[-1].set(far)
+    aim = FrameTask(tip, target, orientation_cost=None)
+    problem = Problem(robot, {"rest": PostureTask(robot.q_home, cost=0.1)}, limits or None, {"tip": aim})
+    found = search(problem, jax.random.key(1), options=SearchOptions(max_starts=48))
+    return robot.frame_pose(found.q, tip).translation() - target, found
+
+
 def test_a_pose_that_is_a_constraint_takes_as_few_starts_as_one_that_is_a_task() -> None:
     """Beside a posture, which has no tolerance, every start used to be tried: 48 of them, where one suffices."""
-    robot = jaxik.load_robot("double_pendulum")
-    tip = robot.frame("tcp")
-    target = robot.frame_pose(robot.sample(jax.random.key(0), (64,)), tip)
-    aim = FrameTask(tip, target, orientation_cost=None)
-    problem = Problem(robot, {"rest": PostureTask(robot.q_home, cost=0.1)}, constraints={"tip": aim})
-    found = search(problem, jax.random.key(1), options=SearchOptions(max_starts=48))
-    assert found.converged.all() and found.num_starts.mean() < 4
-    off = robot.frame_pose(found.q, tip).translation() - target.translation()
-    np.testing.assert_allclose(off, 0, atol=1e-9)
+    off, found = held_tips(jaxik.load_robot("double_pendulum"), 9.0)
+    assert found.converged[:-1].all() and found.num_starts[:-1].mean() < 4
+    np.testing.assert_allclose(off[:-1], 0, atol=1e-9)
+    assert found.status[-1] == Status.INFEASIBLE and found.num_starts[-1] == 48
+    assert found.iterations[-1] <= 48 * (SearchOptions().max_steps_per_start + 1) + SolveOptions().max_steps
+
+
+@exhaustive
+def test_a_pose_that_is_a_constraint_takes_few_starts_among_obstacles_too() -> None:
+    robot = jaxik.load_robot("double_pendulum", geometry="model")
+    world = jaxik.World(spheres=jaxik.Spheres([[0.5, 0, 0.5]], 0.2))
+    off, found = held_tips(robot, 9.0, jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world))
+    assert found.converged[:-1].mean() > 0.9 and found.num_starts[:-1].mean() < 3
+    np.testing.assert_allclose(off[found.converged], 0, atol=1e-9)
+    assert not np.any(robot.in_collision(found.q, world)[found.converged])
 
 
 @exhaustive

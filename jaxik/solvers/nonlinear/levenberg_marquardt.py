@@ -20,14 +20,12 @@ from jaxik.solvers.nonlinear.formulation import (
     Rows,
     errors,
     evaluate,
-    hard_constraints,
     has_tolerances,
     met,
     retract,
     rows,
     rows_that_count,
 )
-from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions
 
@@ -49,8 +47,8 @@ class State(NamedTuple):
         cost is infinite before the first evaluation, and the model then means nothing.
       damping (): of the next step, relative to the largest diagonal entry of the scaled model.
       size (): largest entry of the last step proposed, of Newton the last undamped one [rad or m].
-      met, crawling, stationary, ended (): every tolerance is met; Gauss-Newton hardly improves the configuration; no
-        small step does; nothing is left to do.
+      met, crawling, stationary, ended (): every tolerance of what counts is met; Gauss-Newton hardly improves the
+        configuration; no small step does; nothing is left to do.
       iterations (): steps taken, without the first evaluation and the polishing step.
       before (): of these, those that came before this state's first.
       spent: what other phases note, and of a search the attempt; passed on.
@@ -158,10 +156,11 @@ def step(
     level: Level,
     rule: Rule,
     meeting: jax.Array | None = None,
+    held: Level = (),
 ) -> State:
     """Propose a step, evaluate where it leads, and accept or reject that.
 
-    `meeting` (): whether hard constraints of the level, and what keeps shapes apart, count alone; None: they never do.
+    `meeting` (): whether the tasks `held` of the level count alone; None: they never do.
     """
     limits, scale = limits_at(prepared, state.q), step_scale(prepared)
     proposed = rule.propose(prepared, state, scale, limits, options)
@@ -171,7 +170,6 @@ def step(
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
     fulfilled = met(prepared, reported, level) & has_tolerances(prepared.problem, level)
     if meeting is not None:
-        held = (*hard_constraints(prepared.problem), *clearances(prepared.problem))
         counts = rows_that_count(prepared, kin, level, held, meeting)
         found = Rows(found.residual * counts, found.jacobian * counts[:, None])
         fulfilled = jnp.where(meeting, met(prepared, reported, held), fulfilled)

@@ -14,6 +14,7 @@ from jaxik.results.trace import row_of
 from jaxik.solvers.nonlinear import chain_steps, exact_penalty, levenberg_marquardt, nullspace_newton
 from jaxik.solvers.nonlinear.chain_steps import Outcome
 from jaxik.solvers.nonlinear.element import Context, Result, of_chains, of_level, of_state, split_of
+from jaxik.solvers.nonlinear.formulation import hard_constraints
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
 from jaxik.solvers.nonlinear.newton import NEWTON
 from jaxik.solvers.nonlinear.scaling import least_damping
@@ -169,7 +170,8 @@ def _approach(meets: bool = True, constrained: bool = True) -> Phase:
             moved = chain_steps.step(prepared, split, state, options, level, GAUSS_NEWTON, meeting)
         else:
             alone = meeting if constrained else None
-            moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, alone)
+            held = hard_constraints(prepared.problem)
+            moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, alone, held)
         return _Approach(moved, meeting)
 
     def conclude(context: Context, so_far: Result, approach: _Approach) -> tuple[Result, jax.Array]:

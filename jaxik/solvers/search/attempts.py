@@ -136,6 +136,7 @@ def _apart(names: Names) -> Phase:
         number = jnp.where(first, 0, number + result.spent.starts)
         steered = ~only_blind & (first | (number % STEERED == 0))
         state = _start(context, context.prepared, names, result.errors, number)
+        state = _meeting(state, looks | first)
         kept = _kept(context, progress)
         state = state._replace(q=jnp.where(first | kept, result.q, state.q))
         return _Apart(state, ~steered & ~looks, only_blind, looks, nothing_seen(_branches(context)))
@@ -177,6 +178,12 @@ def _apart(names: Names) -> Phase:
         attempts=True,
         repeated=True,
     )
+
+
+def _meeting(state: State, alone: jax.Array) -> State:
+    """The state, on constraints and distances alone where `alone` () and where these suffice."""
+    attempt = state.spent
+    return state if attempt.meeting is None else state._replace(spent=attempt._replace(meeting=attempt.meeting | alone))
 
 
 def _progress(result: Result) -> Progress:
@@ -230,7 +237,7 @@ def _seen_blind(prepared: Formulation, names: Names, state: State) -> State:
 def _with_distances(context: Context, attempt: _Apart, blind: State) -> State:
     """The state before the first step with distances, where one without leads; otherwise as it is."""
     starts = attempt.blind & ~attempt.only_blind
-    state = restarted(blind, starts, context.options.initial_damping)
+    state = _meeting(restarted(blind, starts, context.options.initial_damping), starts)
     # No steps are left to an attempt without a blind solution: few of them get anywhere.
     looks_once = ~blind.met | (_few(context, blind.spent.number) & (blind.spent.number < CHECKED))
     left = jnp.where(starts & looks_once, context.starts.spread.steps, 0)
@@ -287,7 +294,7 @@ def _looked_at(context: Context, so_far: Result, seen: Seen) -> tuple[Result, ja
 
 
 def _nothing_left(context: Context, q: jax.Array) -> jax.Array:
-    """Whether no phase is left for a configuration (nq,) that is there: its tasks are met, and nothing yields."""
+    """Whether a configuration (nq,) that is there is a solution: what meets constraints alone has tasks left."""
     left = multistart.constraints_suffice(context.prepared.problem)
     return ~jnp.asarray(left) & inside_elastic_limits(context.prepared, q)
 

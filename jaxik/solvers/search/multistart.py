@@ -4,7 +4,7 @@ Restarting what is unsolved beats beams: an attempt that will get there does so 
 shows it as early.
 
 Where constraints hold and no task has a tolerance, as a posture beside the pose of a hand, what is there meets the
-constraints: an attempt approaches both, and then meets these alone.
+constraints: an attempt approaches both, with half of its steps at most, and then meets these alone.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxik.problem.problem import Level, Problem
+from jaxik.problem.problem import Level, Problem, levels
 from jaxik.solvers.nonlinear import levenberg_marquardt
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
@@ -21,7 +21,6 @@ from jaxik.solvers.nonlinear.formulation import (
     has_tolerances,
     inside_elastic_limits,
     met,
-    soft_tasks,
 )
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
 from jaxik.solvers.nonlinear.hard_constraint import clearances
@@ -39,7 +38,7 @@ BLIND_STARTS = 16
 
 
 class Attempt(NamedTuple):
-    """Which attempt it is (), from 0 on, and whether it meets the constraints alone (); None: it never does."""
+    """Which attempt it is (), from 0 on, and whether constraints and distances count alone (); None: they never do."""
 
     number: jax.Array
     meeting: jax.Array | None
@@ -50,7 +49,7 @@ class Best(NamedTuple):
 
     Attributes:
       q (nq,), cost (), errors: the configuration, its cost, infinite before there is any, and what tasks report there.
-      met (): whether it meets every tolerance.
+      met (): whether it meets every tolerance. Cost and tolerances are those of constraints where these suffice.
     """
 
     q: jax.Array
@@ -98,20 +97,24 @@ def start(
 def step(prepared: Formulation, state: State, starts: StartSet, options: SolveOptions, level: Level) -> State:
     """One step of an attempt, which ends where it crawls or takes too long."""
     options, meeting = dataclasses.replace(options, max_steps=UNBOUNDED), state.spent.meeting
-    moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, meeting)
-    late = moved.iterations - moved.before >= starts.spread.steps
+    held = (*hard_constraints(prepared.problem), *clearances(prepared.problem))
+    moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, meeting, held)
+    most = starts.spread.steps if meeting is None else jnp.where(meeting, starts.spread.steps, starts.spread.steps // 2)
+    late = moved.iterations - moved.before >= most
     moved = moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
     if meeting is None:
         return moved
     turns = moved.ended & ~meeting & jnp.isfinite(moved.cost)
     moved = levenberg_marquardt.restarted(moved, turns, options.initial_damping)
-    return moved._replace(spent=state.spent._replace(meeting=meeting | turns))
+    return moved._replace(before=state.before, spent=state.spent._replace(meeting=meeting | turns))
 
 
 def constraints_suffice(problem: Problem) -> bool:
-    """Whether what meets the constraints of a problem, and is free, is a solution: no task has a tolerance."""
-    aims = (name for name in soft_tasks(problem) if name not in clearances(problem))
-    return bool(hard_constraints(problem)) and all(problem.tasks[name].tolerances() is None for name in aims)
+    """Whether what meets the constraints and is free is a solution: no task of the highest priority has a tolerance."""
+    if not hard_constraints(problem):
+        return False
+    aims = (name for name in levels(problem)[1] if name not in clearances(problem))
+    return all(problem.tasks[name].tolerances() is None for name in aims)
 
 
 def judge(

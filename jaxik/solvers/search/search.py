@@ -40,7 +40,8 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     The user's own starts come first. Without any it is `q_home`, or the middle of the joint ranges where `q_home` is no
     keyframe but qpos0 moved inside the limits; then a quasi-random sequence fills the joint space evenly. Where limits
     keep shapes apart, its first four are from the middle half of the joint ranges. Where joint limits are `Elastic`,
-    attempts stay inside these until half of the starts have failed. Attempts that crawl are given up
+    attempts stay inside these until half of the starts have failed. Where there are constraints and no task of the
+    highest priority has a tolerance, what meets the constraints has got there. Attempts that crawl are given up
     early, and elements that are solved leave at once, so that work goes to what is unsolved. What got there is finished
     as `solve` does: polished, lower levels solved in what the higher ones leave free. Where nothing gets there, the
     best of all attempts is brought to stationarity: STALLED, with the closest pose found, or TIMEOUT where that takes
