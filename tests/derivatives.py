@@ -49,6 +49,34 @@ def linkage(count: int) -> jax.Array:
     return jnp.linspace(0.3, 0.9, count)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
 
 
+def solved_along(problem_of: Callable[[Any], Problem], max_steps: int) -> Any:
+    """Solutions of problems made of what is given, and tangents of q, of what yields and of the cost along a motion."""
+
+    def outcome(given: Any, q0: Any) -> Any:
+        found = jaxik.solve(problem_of(given), q0, options=SolveOptions(max_steps=max_steps))
+        return (found.q, found.yielded, found.cost), found
+
+    @jax.jit
+    def run(given: Any, motion: Any, q0: Any) -> Any:
+        _, tangent, found = jax.jvp(lambda given: outcome(given, q0), (given,), (motion,), has_aux=True)
+        return tangent, found
+
+    return run
+
+
+def ahead_and_behind(run: Any, given: Any, motion: Any, q: Any, step: float) -> list[Any]:
+    """Solutions by `solved_along`, from configurations (n, nq), a step along the motion, and one back."""
+    there = [jax.tree.map(lambda x, m, by=by: x + by * m, given, motion) for by in (step, -step)]
+    return [jax.tree.map(np.asarray, run(given, motion, q)[1]) for given in there]
+
+
+def check_tangents(tangent: Any, solutions: list[Any], step: float, exact: np.ndarray) -> None:
+    """Tangents by `solved_along` of the elements in a mask (n,) are central differences."""
+    leaves = [jax.tree.leaves((found.q, found.yielded, found.cost)) for found in solutions]
+    for one, far, near in zip(jax.tree.leaves(tangent), *leaves, strict=True):
+        np.testing.assert_allclose(one[exact], (far - near)[exact] / (2 * step), atol=1e-5, rtol=1e-5)
+
+
 # First and second derivatives of a number, by how they are taken.
 MODES: dict[str, Callable[[Callable[[Any], jax.Array], Any], tuple[jax.Array, jax.Array]]] = {
     "forward over forward": lambda f, t: jax.jvp(lambda t: jax.jvp(f, (t,), (1.0,))[1], (t,), (1.0,)),

@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import pytest
 import scipy.optimize
+from derivatives import ahead_and_behind, check_tangents, solved_along
 from tables import mostly_exhaustive
 from test_elastic_solve import ARM, LENGTHS, RANGE, arm, tip_of
 
@@ -51,27 +52,15 @@ def cases() -> tuple[Given, np.ndarray]:
 def problem_of(given: Given, held: bool) -> Problem:
     """The tip a constraint where `held`, else a task."""
     aim = FrameTask(arm().frame("tip"), jaxlie.SE3.from_translation(jnp.asarray(given.target)), 1.0, None, axes="world")
-    tasks, limits = {"rest": PostureTask(given.posture, cost=REST)}, (
-        ConfigurationLimit(),
-        Elastic(ConfigurationLimit(margin=given.margin), given.penalty, name="comfort"),
-    )  # fmt: skip
-    return Problem(arm(), tasks if held else {**tasks, "tip": aim}, limits, {"tip": aim} if held else {})
+    rest = {"rest": PostureTask(given.posture, cost=REST)}
+    soft = Elastic(ConfigurationLimit(margin=given.margin), given.penalty, name="comfort")
+    tasks, constraints = (rest, {"tip": aim}) if held else ({**rest, "tip": aim}, {})
+    return Problem(arm(), tasks, (ConfigurationLimit(), soft), constraints)
 
 
 @functools.cache
 def program(held: bool) -> Any:
-    """Solutions with their derivatives along a motion of what is given."""
-
-    def outcome(given: Given, q0: Any) -> Any:
-        found = jaxik.solve(problem_of(given, held), q0, options=jaxik.SolveOptions(max_steps=100))
-        return (found.q, found.yielded, found.cost), found
-
-    @jax.jit
-    def run(given: Given, motion: Given, q0: Any) -> Any:
-        _, tangent, found = jax.jvp(lambda given: outcome(given, q0), (given,), (motion,), has_aux=True)
-        return tangent, found
-
-    return run
+    return solved_along(lambda given: problem_of(given, held), max_steps=100)
 
 
 @functools.cache
@@ -114,10 +103,8 @@ def test_a_search_stays_inside_where_it_can_and_goes_beyond_where_it_must(soluti
     robot = jaxik.load_robot(ARM.replace("-3 3", "-1.2 1.2"))
     tip, hard = robot.frame("tip"), ConfigurationLimit()
     target = robot.frame_pose(robot.sample(jax.random.key(0), (128,)), tip).translation()
-    aim, soft = (
-        FrameTask(tip, target, orientation_cost=None),
-        Elastic(ConfigurationLimit(margin=0.3), 1e-6, name="near"),
-    )
+    aim = FrameTask(tip, target, orientation_cost=None)
+    soft = Elastic(ConfigurationLimit(margin=0.3), 1e-6, name="near")
     options = jaxik.SearchOptions(max_starts=16, solutions=solutions)
     found = jaxik.search(Problem(robot, {"tip": aim}, (hard, soft)), jax.random.key(1), options=options)
     found = jax.tree.map(lambda x: np.asarray(x) if solutions > 1 else np.asarray(x)[:, None], found)
@@ -174,11 +161,7 @@ def test_derivatives_are_central_differences(held: bool) -> None:
     given, _ = cases()
     tangent, found, motion = solved(held)
 
-    def moved(step: float) -> Any:
-        there = Given(*(x + step * m for x, m in zip(given, motion, strict=True)))
-        return jax.tree.map(np.asarray, program(held)(there, motion, found.q)[1])
-
-    ahead, behind = moved(STEP), moved(-STEP)
+    ahead, behind = ahead_and_behind(program(held), given, motion, found.q, STEP)
     exact = (found.derivative_status == DerivativeStatus.EXACT) & (found.status != Status.INFEASIBLE)
     # Another start may lead elsewhere.
     exact &= np.max(np.abs([ahead.q - found.q, behind.q - found.q]), axis=(0, 2)) < 1e-3
@@ -186,12 +169,7 @@ def test_derivatives_are_central_differences(held: bool) -> None:
     exact &= np.max([x.stationarity for x in (found, ahead, behind)], axis=0) < 3e-11
     assert np.mean(exact) > 0.6
     assert np.sum(exact & np.any(found.yielded["comfort"] != 0, axis=1)) > 10
-    for one, far, near in zip(
-        jax.tree.leaves(tangent),
-        *(jax.tree.leaves((x.q, x.yielded, x.cost)) for x in (ahead, behind)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(one[exact], (far - near)[exact] / (2 * STEP), atol=1e-5, rtol=1e-5)
+    check_tangents(tangent, [ahead, behind], STEP, exact)
 
 
 def test_what_is_held_stays_and_a_ball_keeps_the_limit_that_holds() -> None:

@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import pytest
 import scipy.optimize
+from derivatives import ahead_and_behind, check_tangents, solved_along
 from tables import exhaustive
 
 import jaxik
@@ -79,18 +80,7 @@ def problem_of(given: Given) -> Problem:
 
 @functools.cache
 def program() -> Any:
-    """Solutions with their derivatives along a motion of what is given."""
-
-    def outcome(given: Given, q0: Any) -> Any:
-        found = jaxik.solve(problem_of(given), q0, options=jaxik.SolveOptions(max_steps=200))
-        return (found.q, found.yielded, found.cost), found
-
-    @jax.jit
-    def run(given: Given, motion: Given, q0: Any) -> Any:
-        _, tangent, found = jax.jvp(lambda given: outcome(given, q0), (given,), (motion,), has_aux=True)
-        return tangent, found
-
-    return run
+    return solved_along(problem_of, max_steps=200)
 
 
 @functools.cache
@@ -154,11 +144,7 @@ def test_derivatives_are_central_differences() -> None:
     given, _ = cases()
     tangent, found, motion = solved()
 
-    def moved(step: float) -> Any:
-        there = Given(*(x + step * m for x, m in zip(given, motion, strict=True)))
-        return jax.tree.map(np.asarray, program()(there, motion, found.q)[1])
-
-    ahead, behind = moved(STEP), moved(-STEP)
+    ahead, behind = ahead_and_behind(program(), given, motion, found.q, STEP)
     exact = (found.derivative_status == DerivativeStatus.EXACT) & (found.status == Status.CONVERGED)
     # Differences divide what is left by 2e-6.
     exact &= np.max([x.stationarity for x in (found, ahead, behind)], axis=0) < 1e-12
@@ -166,12 +152,7 @@ def test_derivatives_are_central_differences() -> None:
     exact &= np.max(np.abs(ahead.q - found.q), axis=1) < 1e-3
     assert np.mean(exact) > 0.5
     assert np.sum(exact & np.any(found.yielded["tip"]["position"] != 0, axis=1)) > 10
-    for one, far, near in zip(
-        jax.tree.leaves(tangent),
-        *(jax.tree.leaves((x.q, x.yielded, x.cost)) for x in (ahead, behind)),
-        strict=True,
-    ):
-        np.testing.assert_allclose(one[exact], (far - near)[exact] / (2 * STEP), atol=1e-5, rtol=1e-5)
+    check_tangents(tangent, [ahead, behind], STEP, exact)
 
 
 @exhaustive

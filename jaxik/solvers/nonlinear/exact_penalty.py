@@ -33,7 +33,7 @@ from jaxik.solvers.nonlinear.formulation import (
     retract,
     rows,
 )
-from jaxik.solvers.nonlinear.hard_constraint import yielding
+from jaxik.solvers.nonlinear.hard_constraint import holding
 from jaxik.solvers.nonlinear.penalties import row_penalties
 from jaxik.solvers.nonlinear.scaling import NOISE, limits_at, step_scale
 from jaxik.solvers.options import SolveOptions, step_tolerance
@@ -225,8 +225,7 @@ def _firmness(
     prepared: Formulation, state: State, multipliers: jax.Array, errors: Any, accepted: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The next penalty () of rows that have to hold, and whether their multipliers (p,) asked for more."""
-    held = tuple(name for name in hard_constraints(prepared.problem) if name not in yielding(prepared.problem))
-    if not held:
+    if not (held := holding(prepared.problem)):
         return state.firm, jnp.zeros((), bool)
     first, holds = jnp.isinf(state.cost), jnp.isinf(state.penalties)
     strained = jnp.any(holds & (jnp.abs(multipliers) >= 0.99 * state.firm)) & ~first

@@ -25,7 +25,7 @@ from jaxik.solvers.nonlinear.formulation import (
     rows,
     soft_tasks,
 )
-from jaxik.solvers.nonlinear.hard_constraint import clearances, may_yield, yielding
+from jaxik.solvers.nonlinear.hard_constraint import clearances, holding, may_yield
 from jaxik.solvers.nonlinear.penalties import price, yielded_of
 from jaxik.solvers.options import step_tolerance
 
@@ -99,7 +99,7 @@ def _status(context: Context, result: Result, cost: jax.Array) -> jax.Array:
     """How the element ended (), of `Status`: what is worse overrides what is said before."""
     prepared, problem = context.prepared, context.prepared.problem
     tasks, clear = soft_tasks(problem), clearances(problem)
-    held = tuple(name for name in hard_constraints(problem) if name not in yielding(problem))
+    held = holding(problem)
     settled, failed = result.stationary, jnp.where(result.stationary, Status.STALLED, Status.TIMEOUT)
     if result.diverged is not None:
         # Steps without an acceptance test also end where they lead nowhere, which says nothing of the point.

@@ -129,6 +129,12 @@ def yielding(problem: Problem) -> Level:
     return tuple(name for name, task in tasks if isinstance(task, HardConstraint) and task.penalty is not None)
 
 
+def holding(problem: Problem) -> Level:
+    """Names of the constraints that have to hold."""
+    tasks = problem.tasks.items()
+    return tuple(name for name, task in tasks if isinstance(task, HardConstraint) and task.penalty is None)
+
+
 def may_yield(problem: Problem) -> bool:
     """Whether a constraint or a limit of joints may yield."""
     return bool(yielding(problem)) or elastic_joint_limit(problem) is not None

@@ -287,16 +287,17 @@ def _looked_at(context: Context, so_far: Result, seen: Seen) -> tuple[Result, ja
         cost=jnp.where(free, so_far.cost, jnp.inf),
         errors=so_far.errors | known,
         met=free,
-        solved=free & ~so_far.crawling & _nothing_left(context, so_far.q),
+        solved=free & ~so_far.crawling & _is_solution(context, so_far.q),
     )
     progress = Progress(jnp.where(free, DONE, task), looks, seen.failing[looks // DRAWN_ANEW % 2])
     return _going_on(result, progress), jnp.zeros((), bool)
 
 
-def _nothing_left(context: Context, q: jax.Array) -> jax.Array:
+def _is_solution(context: Context, q: jax.Array) -> jax.Array:
     """Whether a configuration (nq,) that is there is a solution: what meets constraints alone has tasks left."""
-    left = multistart.constraints_suffice(context.prepared.problem)
-    return ~jnp.asarray(left) & inside_elastic_limits(context.prepared, q)
+    if multistart.constraints_suffice(context.prepared.problem):
+        return jnp.zeros((), bool)
+    return inside_elastic_limits(context.prepared, q)
 
 
 def _few(context: Context, tried: jax.Array) -> jax.Array:
@@ -351,7 +352,7 @@ def _judged(
         errors=verdict.best.errors,
         met=verdict.best.met,
         crawling=verdict.unfinished,
-        solved=verdict.best.met & ~verdict.unfinished & _nothing_left(context, verdict.best.q),
+        solved=verdict.best.met & ~verdict.unfinished & _is_solution(context, verdict.best.q),
         iterations=jnp.zeros_like(tried),
         spent=so_far.spent._replace(steps=so_far.spent.steps + state.iterations, starts=tried + 1),
     )
