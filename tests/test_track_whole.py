@@ -414,7 +414,7 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
     rng = np.random.default_rng(seed)
     steps, lanes, jump_cost = 5, 4, 2
     q, missed = rng.uniform(-1, 1, (steps, lanes, 4)), rng.uniform(size=(steps, lanes)) < 0.3
-    miss, longest = rng.uniform(size=(steps, lanes)), np.full(4, 0.8)
+    (miss, penalty), longest = rng.uniform(size=(2, steps, lanes)), np.full(4, 0.8)
     start = q[0].mean(axis=0) if fixed else None
 
     def cost(lanes_taken: tuple[int, ...]) -> tuple[int, float]:
@@ -423,10 +423,12 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
         lost = [t for t, lane in enumerate(lanes_taken) if missed[t, lane]]
         furthest = np.abs(ways).max(axis=1)
         events = np.where(furthest > STRAINED, jump_cost, furthest > 1)
-        return len(lost) + np.sum(events), np.sum(ways**2) + sum(miss[t, lanes_taken[t]] for t in lost)
+        return len(lost) + np.sum(events), np.sum(ways**2) + sum(
+            (miss[t, lane] if t in lost else 0) + penalty[t, lane] for t, lane in enumerate(lanes_taken)
+        )
 
     best = min(itertools.product(range(lanes), repeat=steps), key=cost)
-    given = map(jnp.asarray, (q, missed, miss, longest, jump_cost))
+    given = map(jnp.asarray, (q, missed, miss, penalty, longest, jump_cost))
     chosen, _ = jax.jit(lambda *given: shortest_path(crane().topology, *given, start))(*given)
     assert tuple(np.asarray(chosen)) == best
 
@@ -434,7 +436,7 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
 def test_a_joint_that_must_not_move_counts_as_a_jump_only_where_it_does() -> None:
     q = jnp.zeros((2, 2, 4)).at[:, :, 1].set(0.1 * jnp.arange(2)[:, None]).at[:, 0, 0].set(jnp.array([0.1, 0.2]))
     none = jnp.zeros((2, 2))
-    given = q, none > 0, none, jnp.array([0.0, 1, 1, 1]), jnp.asarray(5)
+    given = q, none > 0, none, none, jnp.array([0.0, 1, 1, 1]), jnp.asarray(5)
     chosen, _ = jax.jit(lambda *given: shortest_path(crane().topology, *given, None))(*given)
     assert chosen.tolist() == [1, 1]
 

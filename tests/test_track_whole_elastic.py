@@ -1,4 +1,4 @@
-"""Limits of speed and acceleration that yield along whole paths: slack variables in DAQP, derivatives, statuses."""
+"""Limits of motion and of joints that yield along whole paths: slack variables in DAQP, derivatives, statuses."""
 
 from functools import cache
 from typing import Any
@@ -29,20 +29,26 @@ from jaxik.core.pytree import pytree
 # Two slides along one line, of which the tip is moved by both: paths are linear, and motions of programs are minima.
 SLIDES = """<mujoco><worldbody><body>
   <joint name="far" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
-  <body><joint name="near" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
+  <body><joint name="near" type="slide" axis="1 0 0" range="-8.85 8.85"/><geom size=".05"/>
     <site name="tip"/></body></body></worldbody></mujoco>"""
 STEPS, DT, SPARE = 18, 0.1, 0.995
+RANGE = np.array([9.0, 8.85])
 START, VELOCITY = np.array([0.3, -0.3]), np.array([0.2, 0.3])
 WEIGHTS = 1.0, 64.0, 4096.0
-# Limits [m/s, m/s2] of "far" and "near", by what the path makes of them, and penalties of both.
+# Limits [m/s, m/s2] of "far" and "near", how far "far" may go [m], "near" less by what their ranges differ, and
+# penalties of the three kinds; by what the path makes of them.
 CASES = {
-    "held by the other joint": ([9.0, 0.22], [9.0, 9.0], [22.0, 22.0]),
-    "to a stop": ([0.0, 9.0], [9.0, 9.0], [22.0, 22.0]),
-    "too fast": ([0.22, 0.25], [9.0, 9.0], [0.2, 0.2]),
-    "too hard": ([9.0, 9.0], [0.2, 0.22], [2.0, 2.0]),
-    "both": ([0.25, 0.29], [0.2, 0.23], [0.15, 9.0]),
-    "cheap": ([0.24, 0.3], [0.4, 0.5], [0.005, 0.03]),
-    "unequal": ([0.24, 0.3], [0.4, 0.5], [2.5, 0.25]),
+    "held by the other joint": ([9.0, 0.22], [9.0, 9.0], 9.0, [22.0, 22.0, 1.0]),
+    "to a stop": ([0.0, 9.0], [9.0, 9.0], 9.0, [22.0, 22.0, 1.0]),
+    "too fast": ([0.22, 0.25], [9.0, 9.0], 9.0, [0.2, 0.2, 1.0]),
+    "too hard": ([9.0, 9.0], [0.2, 0.22], 9.0, [2.0, 2.0, 1.0]),
+    "both": ([0.25, 0.29], [0.2, 0.23], 9.0, [0.15, 9.0, 1.0]),
+    "cheap": ([0.24, 0.3], [0.4, 0.5], 9.0, [0.005, 0.03, 1.0]),
+    "unequal": ([0.24, 0.3], [0.4, 0.5], 9.0, [2.5, 0.25, 1.0]),
+    "one joint far enough": ([9.0, 9.0], [9.0, 9.0], 0.55, [2.0, 2.0, 5.0]),
+    "both joints too far": ([9.0, 9.0], [9.0, 9.0], 0.5, [2.0, 2.0, 0.2]),
+    "hardly too far": ([9.0, 9.0], [9.0, 9.0], 0.5, [2.0, 2.0, 1e-4]),
+    "all three": ([0.25, 0.29], [0.2, 0.23], 0.5, [0.15, 9.0, 0.05]),
 }
 
 
@@ -70,6 +76,7 @@ def run(at: dict[str, Any]) -> jaxik.Track:
         Elastic(speed, penalty=at["penalty"][..., 0], name="fast"),
         # A rank multiplies by 10.
         Elastic(acceleration, penalty=at["penalty"][..., 1] / 10, order=1),
+        Elastic(ConfigurationLimit(margin=RANGE[0] - at["reach"]), penalty=at["penalty"][..., 2], name="reach"),
     )
     x = at["places"]
     targets = jaxlie.SE3.from_translation(jnp.stack([x, 0 * x, 0 * x], axis=-1))
@@ -80,9 +87,9 @@ def run(at: dict[str, Any]) -> jaxik.Track:
 
 
 def given(cases: list[tuple]) -> dict[str, jax.Array]:
-    speed, acceleration, penalty = (jnp.asarray(x) for x in zip(*cases, strict=True))
+    speed, acceleration, reach, penalty = (jnp.asarray(x) for x in zip(*cases, strict=True))
     along = jnp.broadcast_to(jnp.asarray(places())[:, None], (STEPS, len(cases)))
-    return {"places": along, "speed": speed, "acceleration": acceleration, "penalty": penalty}
+    return {"places": along, "speed": speed, "acceleration": acceleration, "reach": reach, "penalty": penalty}
 
 
 @cache
@@ -100,7 +107,7 @@ def program(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, 
 
     The first three of all times are given: those of the start and before it.
     """
-    speed, acceleration, penalties = CASES[name]
+    speed, acceleration, reach, penalties = CASES[name]
     n = 2 * (STEPS + 3)
     steps = [np.diff(np.eye(STEPS + 3), axis=0)]
     for _ in range(2):
@@ -116,6 +123,10 @@ def program(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, 
                 blocks.append(rows)
                 widths.append(np.full(len(rows), width))
                 prices.append(np.full(len(rows), penalties[order]))
+    for joint in range(2):
+        blocks.append(np.kron(np.eye(STEPS + 3)[3:], np.eye(2)[joint]))
+        widths.append(np.full(STEPS, RANGE[joint] - (RANGE[0] - reach)))
+        prices.append(np.full(STEPS, penalties[2]))
     rows, width, price = np.concatenate(blocks), np.concatenate(widths), np.concatenate(prices)
     k = len(rows)
     both = np.concatenate([np.eye(n)[:6], np.kron(np.eye(STEPS + 3), np.ones((1, 2)))[3:]])
@@ -153,7 +164,7 @@ def test_motions_are_minima_of_the_program_with_slack_variables(name: str) -> No
 def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
     assert (found().status == Status.CONVERGED).all() and found().check().jumps.sum() == 0
     np.testing.assert_allclose(np.asarray(found().q).sum(axis=-1), places()[:, None] * np.ones(len(CASES)), atol=1e-9)
-    assert sorted(found().yielded) == ["acceleration_limit", "fast"]
+    assert sorted(found().yielded) == ["acceleration_limit", "fast", "reach"]
     _, held = motion("held by the other joint")
     assert not any(np.asarray(x).any() for x in held.yielded.values()) and float(held.speed_share.max()) < 1
     q, stopped = motion("to a stop")
@@ -164,14 +175,24 @@ def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
     np.testing.assert_allclose(fast.yielded["fast"], np.where(beyond > 1e-9, beyond, 0), atol=1e-12)
     assert (beyond > 1e-3).any() and float(fast.speed_share.max()) > 1
     assert not np.asarray(fast.yielded["acceleration_limit"]).any()
+    q, far = motion("both joints too far")
+    most = RANGE - (RANGE[0] - CASES["both joints too far"][2])
+    beyond = np.sign(q) * np.maximum(np.abs(q) - most, 0)
+    np.testing.assert_allclose(far.yielded["reach"], np.where(np.abs(beyond) > 1e-8, beyond, 0), atol=1e-12)
+    assert (beyond[-1] > 1e-3).any()
+    assert not np.asarray(motion("one joint far enough")[1].yielded["reach"]).any()
     assert "yielded" in str(found())
 
 
-@pytest.mark.parametrize("names", [("speed", "acceleration", "penalty"), ("places",)])
-def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(names: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    ("case", "names"),
+    [("both", ("speed", "acceleration", "penalty")), ("both", ("places",)), ("all three", ("reach", "penalty"))],
+)
+def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(case: str, names: tuple[str, ...]) -> None:
     """By limits and penalties alone, and by the path alone."""
+    slides()  # once, outside of `jit`
     count = len(names)
-    at = given([CASES["both"]] * 3 * count)
+    at = given([CASES[case]] * 3 * count)
     # One row for each argument, then a step ahead of each, and back.
     steps = jnp.concatenate([jnp.zeros((count, count)), 1e-4 * jnp.eye(count), -1e-4 * jnp.eye(count)])
     *keys, last = jax.random.split(jax.random.key(0), count + 1)
@@ -181,7 +202,8 @@ def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(names: 
         one = jnp.take(at[name], jnp.arange(1), axis=axes[name])
         # Of the path a stretch: noise from waypoint to waypoint would change which limits are active.
         ways[name] = 0.3 * one * (1 if name == "places" else jax.random.normal(key, one.shape))
-        moved[name] = at[name] + jnp.expand_dims(steps[:, i], 1 - axes[name]) * ways[name]
+        along = [-1 if axis == axes[name] else 1 for axis in range(one.ndim)]
+        moved[name] = at[name] + steps[:, i].reshape(along) * ways[name]
     weight = jax.random.normal(last, (STEPS, 1, 2))
 
     def total(moved: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
@@ -191,7 +213,8 @@ def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(names: 
 
     slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))(moved)
     assert (motion.derivative_status == DerivativeStatus.EXACT).all()
-    assert all((np.asarray(x) != 0).any() and (np.asarray(x) == 0).any() for x in motion.yielded.values())
+    yields = [name for name, x in motion.yielded.items() if (np.asarray(x) != 0).any() and (np.asarray(x) == 0).any()]
+    assert len(yields) == (2 if case == "both" else 3)
     _, ahead, back = np.asarray(each).reshape(3, -1)
     for i, name in enumerate(names):
         slope, difference = jnp.take(slopes[name], i, axis=axes[name]), (ahead[i] - back[i]) / 2e-4

@@ -263,6 +263,17 @@ def with_tasks(problem: Problem, tasks: dict[str, Any]) -> Problem:
     return changed
 
 
+def without_elastic(problem: Problem) -> Problem:
+    """The problem of the constraints and limits that hold."""
+    changed = copy.copy(problem)
+    if problem.limits is not None:
+        set_fields(changed, limits=limits_of(problem))
+    if problem.constraints is not None:
+        kept = {name: task for name, task in problem.constraints.items() if not isinstance(task, Elastic)}
+        set_fields(changed, constraints=kept)
+    return changed
+
+
 def with_dof_mask(problem: Problem, dof_mask: Any) -> Problem:
     """The problem with another mask (nv,), which is not checked again."""
     changed = copy.copy(problem)

@@ -22,7 +22,12 @@ USED = 0.95
 
 
 class Elasticity(NamedTuple):
-    """A limit on displacements that yields: on those of an order, bounds (2, *batch, nv), at a penalty (*batch,)."""
+    """A limit that yields, at a penalty (*batch,).
+
+    Attributes:
+      order: of the displacements that it bounds; ORDERS where it bounds joints; static.
+      bounds (2, *batch, nv): lower and upper ones, of displacements or of coordinates.
+    """
 
     order: int
     bounds: jax.Array
@@ -109,7 +114,8 @@ class Rows(NamedTuple):
       tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
       preferred_square (nv, nv), preferred_gradient (nv,): of preferences, J'J and J'r.
       curvature (nv, nv): what the Hessian has beyond J'J.
-      room_below, room_above (nv,): how far joints may go.
+      at (nv,): coordinates of joints.
+      room_below, room_above (nv,): how far these may go.
       moves (nv,): which of them move.
     """
 
@@ -119,6 +125,7 @@ class Rows(NamedTuple):
     preferred_square: jax.Array
     preferred_gradient: jax.Array
     curvature: jax.Array
+    at: jax.Array
     room_below: jax.Array
     room_above: jax.Array
     moves: jax.Array
@@ -146,7 +153,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         if problem.dof_mask is not None:
             moves = moves & problem.dof_mask
         return Rows(
-            residual, jacobian, tolerance, slopes.T @ slopes, wanted @ slopes, bent, lower - at, upper - at, moves
+            residual, jacobian, tolerance, slopes.T @ slopes, wanted @ slopes, bent, at, lower - at, upper - at, moves
         )
 
     ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0, "known": 0, "pull": 1}

@@ -97,8 +97,9 @@ def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array
     gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
     # What yields pulls with its price.
     force = jnp.where(yields, distances.price, 0) / distances.width
-    slope = system.slope + horizon.by_order(force[1] - force[0])[:ORDERS]
-    gradient = gradient + sum(adjoint(k, slope[k]) for k in range(ORDERS))
+    pressed = horizon.by_order(force[1] - force[0])
+    slope = system.slope + pressed[:ORDERS]
+    gradient = gradient + sum(adjoint(k, slope[k]) for k in range(ORDERS)) + pressed[ORDERS]
     # Both limits of a joint as one, by their stiffness: one of them is next to nothing, or they are the same.
     share = firm / jnp.where(jnp.any(firm > 0, axis=0), jnp.sum(firm, axis=0), 1)
     room = jnp.where(distances.counts, distances.room * distances.width, 0)

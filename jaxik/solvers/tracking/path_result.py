@@ -16,7 +16,7 @@ from jaxik.results.track import Track
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
-from jaxik.solvers.tracking.banded import later
+from jaxik.solvers.tracking.banded import ORDERS, later
 from jaxik.solvers.tracking.loop import described_of, shares_of
 from jaxik.solvers.tracking.path_setting import Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
@@ -72,7 +72,7 @@ def described(
         acceleration=acceleration,
         status=status,
         residuals=kept.residuals,
-        yielded=_yielded(yielding, speed * spread, acceleration * spread**2, jumped),
+        yielded=_yielded(problem, yielding, q, speed * spread, acceleration * spread**2, jumped),
         speed_share=kept.speed_share,
         acceleration_share=kept.acceleration_share,
         jerk_share=kept.jerk_share,
@@ -96,7 +96,12 @@ def _hard_shares(problem: Problem, moves: dict[str, jax.Array]) -> tuple[jax.Arr
 
 
 def _yielded(
-    yielding: dict[str, tuple[int, jax.Array]], displacement: jax.Array, change: jax.Array, jumped: jax.Array
+    problem: Problem,
+    yielding: dict[str, tuple[int, jax.Array]],
+    q: jax.Array,
+    displacement: jax.Array,
+    change: jax.Array,
+    jumped: jax.Array,
 ) -> dict[str, jax.Array]:
     """By how much elastic limits are passed (T, *batch, nv), as displacements of a step; across a jump by nothing.
 
@@ -104,7 +109,10 @@ def _yielded(
       yielding: as of `elastic_bounds_of`.
       displacement, change (T, *batch, nv): of steps, and their differences.
     """
-    given, across = (displacement, change), (jumped, jumped | later(jumped, 1))
+    at = jnp.vectorize(functools.partial(manifold.scalar_coordinates, problem.robot.topology), signature="(q)->(v)")(q)
+    given, across = {0: displacement, 1: change, ORDERS: at}, {0: jumped, 1: jumped | later(jumped, 1)}
+    # What does not move counts for nothing.
+    still = jnp.zeros((), bool) if problem.dof_mask is None else ~problem.dof_mask
 
     def beyond(order: int, bounds: jax.Array) -> jax.Array:
         x = given[order]
@@ -112,7 +120,7 @@ def _yielded(
         # What is met to the last digits, of displacements or of joints, holds.
         rounding = jnp.maximum(PASSED[x.dtype == jnp.float64] * jnp.abs(x), 16 * jnp.finfo(x.dtype).eps)
         holds = jnp.abs(passed) <= rounding
-        return jnp.where(holds | across[order][..., None], 0, passed)
+        return jnp.where(holds | across.get(order, jnp.zeros_like(jumped))[..., None] | still, 0, passed)
 
     return {name: beyond(*found) for name, found in yielding.items()}
 

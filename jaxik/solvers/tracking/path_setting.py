@@ -12,6 +12,8 @@ from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics import manifold
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
+from jaxik.limits.combine import tightened
+from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
 from jaxik.limits.velocity import VelocityLimit
@@ -124,20 +126,37 @@ def bounds_of(problem: Problem, dt: jax.Array, longest_step: Any) -> tuple[jax.A
 
 
 def elastic_bounds_of(problem: Problem, dt: jax.Array) -> dict[str, tuple[int, jax.Array]]:
-    """Of limits that yield the order of the displacements that they bound, and their bounds (2, *batch, nv)."""
+    """Of limits that yield the order and the bounds (2, *batch, nv), as of `Elasticity`."""
 
     def of_one(problem: Problem, dt: jax.Array) -> dict[str, jax.Array]:
         limits = elastic_limits_of(problem).items()
-        return {name: jnp.stack(_bounds_of(each.of, problem.robot, dt)) for name, each in limits}
+        return {name: jnp.stack(_elastic_bounds(each.of, problem, dt)) for name, each in limits}
 
     found = over_batch(of_one, {"problem": problem, "dt": dt}, {"problem": core_ranks(problem), "dt": 0})
     limits = elastic_limits_of(problem)
     return {name: (_order_of(limits[name].of), jnp.moveaxis(x, -2, 0)) for name, x in found.items()}
 
 
+def _elastic_bounds(limit: Any, problem: Problem, dt: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Lower and upper bounds (nv,) of what a limit bounds that yields; those of joints beside the limits that hold."""
+    if isinstance(limit, OF_MOTION):
+        return _bounds_of(limit, problem.robot, dt)
+    return elastic_joint_bounds(limit, problem)
+
+
+def elastic_joint_bounds(limit: ConfigurationLimit, problem: Problem) -> tuple[jax.Array, jax.Array]:
+    """Lower and upper bounds (nv,) of coordinates that yield, beside the limits that hold; infinite for balls."""
+    return manifold.tangent_bounds(tightened((*limits_of(problem), limit), problem.robot))
+
+
+def yielding_joints(problem: Problem) -> list[str]:
+    """Keys of the limits of joints that may yield."""
+    return [key for key, each in elastic_limits_of(problem).items() if isinstance(each.of, ConfigurationLimit)]
+
+
 def _order_of(limit: Any) -> int:
-    """Of a limit `OF_MOTION`, the order of the displacements that it bounds."""
-    return next(order for order, kind in enumerate(OF_MOTION) if isinstance(limit, kind))
+    """Of a limit `OF_MOTION`, the order of the displacements that it bounds; else `ORDERS`, as it is one of joints."""
+    return next((order for order, kind in enumerate(OF_MOTION) if isinstance(limit, kind)), ORDERS)
 
 
 def _bounds_of(limit: Any, robot: Any, dt: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -191,14 +210,16 @@ def horizon_of(
     known = jnp.concatenate([jnp.ones((ORDERS, *shape), bool), jnp.broadcast_to(known, jumped.shape)])
     bounds = bounds_of(given.problem, dt, given.options.longest_step)
 
-    def spread(x: jax.Array) -> jax.Array:
+    def spread(x: jax.Array, share: float = SPARE) -> jax.Array:
         aligned = x.reshape(2, *(1,) * (len(shape) + 2 - x.ndim), *x.shape[1:])
-        return jnp.broadcast_to(SPARE * aligned, (2, *shape, topology.nv))
+        return jnp.broadcast_to(share * aligned, (2, *shape, topology.nv))
 
     bounds = tuple(map(spread, bounds))
     yielding = elastic_limits_of(given.problem)
     elastic = tuple(
-        Elasticity(order, spread(x), jnp.broadcast_to(yielding[name].row_penalty, shape))
+        Elasticity(
+            order, spread(x, SPARE if order < ORDERS else 1.0), jnp.broadcast_to(yielding[name].row_penalty, shape)
+        )
         for name, (order, x) in elastic_bounds_of(given.problem, dt).items()
     )
     settled = given.options.smoothing_tolerance

@@ -21,7 +21,8 @@ class Cost(NamedTuple):
 
     Attributes:
       events: how many waypoints are missed, how many steps strained, and the cost of each jump.
-      movement: the sum over all steps of the squared displacement, in shares of the longest that is no jump.
+      movement: the sum over all steps of the squared displacement, in shares of the longest that is no jump; and of
+        misses and penalties.
     """
 
     events: jax.Array
@@ -33,6 +34,7 @@ def shortest_path(
     q: jax.Array,
     missed: jax.Array,
     miss: jax.Array,
+    penalty: jax.Array,
     longest_step: jax.Array,
     jump_cost: jax.Array,
     start: jax.Array | None,
@@ -40,13 +42,14 @@ def shortest_path(
     """Choose one candidate at every waypoint.
 
     Fewest waypoints missed and fewest jumps, steps in which a joint moves further than it may; one that moves a little
-    too far counts as a waypoint missed. Then least movement.
+    too far counts as a waypoint missed. Then least movement and penalties.
     Hinges are not wrapped: a whole turn is a way to go.
 
     Args:
       q (T, L, nq): candidates of each waypoint.
       missed (T, L): whether a candidate is not on the path there.
       miss (T, L): how far off it is then, on the scale of `Cost.movement`.
+      penalty (T, L): of what yields there, on that scale.
       longest_step (nv,): the longest displacement that is no jump.
       jump_cost (): how many waypoints are missed rather than one more jump made, int32.
       start (nq,): the configuration before the first waypoint; None: free.
@@ -64,25 +67,25 @@ def shortest_path(
 
     between = jax.vmap(jax.vmap(move, (None, 0)), (0, None))
 
-    def own(missed: jax.Array, miss: jax.Array) -> Cost:
-        return Cost(missed.astype(jnp.int32), jnp.where(missed, miss, 0))
+    def own(missed: jax.Array, miss: jax.Array, penalty: jax.Array) -> Cost:
+        return Cost(missed.astype(jnp.int32), jnp.where(missed, miss, 0) + penalty)
 
     def extend(before: tuple[Cost, jax.Array], layer: tuple[jax.Array, ...]) -> tuple[tuple, jax.Array]:
         cost, here = before
-        there, missed, miss = layer
+        there, *costs = layer
         step = between(here, there)
         events = cost.events[:, None] + step.events
         fewest = jnp.min(events, axis=0)
         movement = jnp.where(events == fewest, cost.movement[:, None] + step.movement, jnp.inf)
         came_from = jnp.argmin(movement, axis=0)
-        at = own(missed, miss)
+        at = own(*costs)
         return (Cost(fewest + at.events, jnp.min(movement, axis=0) + at.movement), there), came_from
 
-    first = own(missed[0], miss[0])
+    first = own(missed[0], miss[0], penalty[0])
     if start is not None:
         step = jax.vmap(move, (None, 0))(start, q[0])
         first = Cost(first.events + step.events, first.movement + step.movement)
-    (last, there), came_from = lax.scan(extend, (first, q[0]), (q[1:], missed[1:], miss[1:]))
+    (last, there), came_from = lax.scan(extend, (first, q[0]), (q[1:], missed[1:], miss[1:], penalty[1:]))
     end = jnp.argmin(jnp.where(last.events == jnp.min(last.events), last.movement, jnp.inf))
     back = lambda lane, sources: (sources[lane], lane)  # noqa: E731
     origin, chosen = lax.scan(back, end, came_from, reverse=True)

@@ -5,6 +5,7 @@ tasks. Limits on joints, speed, acceleration and jerk are met by a primal-dual i
 "Numerical Optimization", 19.3), which needs no motion within them to start from: `barrier` has its rows.
 """
 
+import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -106,8 +107,10 @@ def begun(horizon: Horizon, q: jax.Array) -> Smooth:
 
 
 def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether a motion keeps its limits on displacements and their differences (*batch,), and those that yield."""
-    found, links = differences(horizon.problem.robot.topology, q), links_of(horizon.linked)
+    """Whether a motion keeps its limits on displacements and their differences (*batch,), and all that may yield."""
+    topology = horizon.problem.robot.topology
+    at = jnp.vectorize(functools.partial(manifold.scalar_coordinates, topology), signature="(q)->(v)")(q)
+    found, links = (*differences(topology, q), at), (*links_of(horizon.linked), horizon.stage[..., None])
 
     def keeps(limits: Iterable[tuple[int, jax.Array]]) -> jax.Array:
         outside = [((found[k] < x[0]) | (found[k] > x[1])) & links[k] for k, x in limits]
@@ -240,7 +243,7 @@ def distances_of(horizon: Horizon, q: jax.Array, rows: "Rows") -> barrier.Distan
     one = jnp.ones_like(found[0])
 
     def bounds(i: int, room: jax.Array) -> jax.Array:
-        yielding = (each.bounds[i] for each in horizon.elastic)
+        yielding = (each.bounds[i] - (rows.at if each.order == ORDERS else 0) for each in horizon.elastic)
         return jnp.stack([*(x[i] * one for x in horizon.bounds), room, *(x * one for x in yielding)])
 
     weight = horizon.with_elastic(jnp.asarray((*WEIGHTS, 1.0), q.dtype)).reshape(-1, *(1,) * q.ndim)

@@ -14,12 +14,20 @@ from jaxik.limits.collision import CollisionLimit
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.velocity import VelocityLimit
-from jaxik.problem.problem import Problem, elastic_constraints_of, elastic_limits_of, limits_of, with_tasks
+from jaxik.problem.problem import (
+    Problem,
+    elastic_constraints_of,
+    elastic_limits_of,
+    limits_of,
+    with_tasks,
+    without_elastic,
+)
 from jaxik.results.track import Track
 from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.candidates import candidates
 from jaxik.solvers.tracking.path_derivatives import motion_tangent
+from jaxik.solvers.tracking.path_penalty import penalties
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
 from jaxik.solvers.tracking.shortest_path import shortest_path
@@ -38,11 +46,13 @@ def check_held(problem: Problem) -> None:
     Raises:
       JaxikError: for other limits than `HELD_LIMITS`, and for what is `Elastic` but limits of motion.
     """
-    others = [name for name, each in elastic_limits_of(problem).items() if not isinstance(each.of, OF_MOTION)]
+    may_yield = *OF_MOTION, ConfigurationLimit
+    others = [name for name, each in elastic_limits_of(problem).items() if not isinstance(each.of, may_yield)]
     if yields := [*elastic_constraints_of(problem), *others]:
         raise JaxikError(
-            f'in mode="whole" a VelocityLimit and an AccelerationLimit may be Elastic, all else holds: take '
-            f"{yields[0]!r} out of Elastic; what a constraint asks for may be a task of a lower priority instead"
+            'in mode="whole" a ConfigurationLimit, a VelocityLimit and an AccelerationLimit may be Elastic, all else '
+            f"holds: take {yields[0]!r} out of Elastic; what a constraint asks for may be a task of a lower priority "
+            "instead"
         )
     for limit in limits_of(problem):
         if not isinstance(limit, HELD_LIMITS):
@@ -156,7 +166,7 @@ def _cheapest(
     """The configurations (T, *batch, nq) of the best of all candidates, and whether others are as good (*batch,)."""
     problem, q0, options = given.problem, given.q0, given.options
     topology = problem.robot.topology
-    path = with_tasks(problem, {name: problem.tasks[name] for name in path_tasks(problem)})
+    path = without_elastic(with_tasks(problem, {name: problem.tasks[name] for name in path_tasks(problem)}))
     followed = {
         name: fields for name, fields in given.values.items() if name in path.tasks or name in (path.constraints or {})
     }
@@ -168,17 +178,20 @@ def _cheapest(
         """The batch axes behind the first `axes` as the first one."""
         return jnp.moveaxis(x.reshape(*x.shape[:axes], -1, *x.shape[axes + len(shape) :]), axes, 0)
 
-    q, missed, miss = (flat(x, 2) for x in found)
+    penalty = penalties(placed(problem, jax.tree.map(lambda x: x[:, None], given.values)), found.q)
+    q, missed, miss, penalty = (flat(x, 2) for x in (*found, penalty))
 
     def choose(
-        q: jax.Array, missed: jax.Array, miss: jax.Array, longest: jax.Array, start: Any
+        q: jax.Array, missed: jax.Array, miss: jax.Array, penalty: jax.Array, longest: jax.Array, start: Any
     ) -> tuple[jax.Array, jax.Array]:
-        chosen, tied = shortest_path(topology, q, missed, MISS * miss, longest, options.jump_cost, start)
+        # Smoothing counts half of the squared displacement.
+        penalty = 2 * penalty / jnp.max(longest) ** 2
+        chosen, tied = shortest_path(topology, q, missed, MISS * miss, penalty, longest, options.jump_cost, start)
         return jnp.take_along_axis(q, chosen[:, None, None], axis=1)[:, 0], tied
 
     start = None if q0 is None else flat(first, 0)
-    best, tied = jax.vmap(choose, in_axes=(0, 0, 0, 0, None if start is None else 0))(
-        q, missed, miss, flat(longest, 0), start
+    best, tied = jax.vmap(choose, in_axes=(0, 0, 0, 0, 0, None if start is None else 0))(
+        q, missed, miss, penalty, flat(longest, 0), start
     )
     return jnp.moveaxis(best, 0, 1).reshape(best.shape[1], *shape, topology.nq), tied.reshape(shape)
 
