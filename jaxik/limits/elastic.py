@@ -29,7 +29,7 @@ FACTOR = 10.0
 class Elastic:
     """A constraint or a limit that yields where it cannot be held, by as little as can be.
 
-    For `step`, `solve`, `search`, and `track`; along whole paths limits of speed and of acceleration may yield.
+    For `step`, `solve`, `search`, and `track`; of limits along whole paths those of joints, speeds and accelerations.
 
     In `solve` and `search` the residual r of a task, or how far a `PositionLimit`, `DistanceLimit` or the
     `ConfigurationLimit` of a hinge or slide is passed, adds `penalty * |row|` to the cost of the tasks, each row its
@@ -52,11 +52,11 @@ class Elastic:
     The rest yields, and is in `yielded`. So an arm whose target leaves its reach and returns comes to rest and follows
     again, by velocities whose changes shrink with the steps, where gains are rates times `dt`.
 
-    Along a whole path, whose tasks hold, a joint whose displacement d in a step, or the change of that, is beyond its
-    limit adds `penalty * |how far|` to the movement that is minimised, the sum of `(d^2 + 64 d'^2 + 4096 d''^2) / 2`
-    with d' and d'' the first and second difference of displacements [rad or m]. So a limit yields as well where keeping
-    it would take jerks whose force is larger than the penalty: a larger one holds longer, and takes more steps of
-    smoothing.
+    Along a whole path, whose tasks hold, a joint whose displacement d in a step, the change of that, or position at a
+    waypoint is beyond its limit adds `penalty * |how far|` to the movement that is minimised, and so does each row of a
+    constraint at each waypoint. Movement is the sum of `(d^2 + 64 d'^2 + 4096 d''^2) / 2` with d' and d'' the first and
+    second difference of displacements [rad or m]. So these yield as well where keeping them would take jerks whose
+    force is larger than the penalty: a larger one holds longer, and takes more steps of smoothing.
 
     Of those that cannot be held together the ones of the lower `order` yield first: a rank multiplies the penalty by
     10. It yields only where that saves more than ten times as much of a rank below; those of one rank share, by their

@@ -44,6 +44,7 @@ class Distances(NamedTuple):
       width (kinds, N, *batch, nv): half of what is between the bounds.
       scale: the unit of mu.
       price: rho, infinite where a limit holds.
+      first_mu (kinds, N, *batch, nv): the mu that limits begin with that yield.
     """
 
     room: jax.Array
@@ -51,6 +52,7 @@ class Distances(NamedTuple):
     width: jax.Array
     scale: jax.Array
     price: jax.Array
+    first_mu: jax.Array
 
 
 class Interior(NamedTuple):
@@ -69,12 +71,16 @@ def distances(
     counts: jax.Array,
     weight: jax.Array,
     penalty: jax.Array | float = jnp.inf,
+    first_mu: float = FIRST_MU,
+    least_width: float = LEAST_WIDTH,
 ) -> Distances:
     """Of values (kinds, N, *batch, nv) between bounds, infinite where there is none, and where they count.
 
     Args:
       weight: of the squared value in what a motion pays.
       penalty: rho by the unit of the values, infinite where a limit holds.
+      first_mu: of limits that yield, to begin with.
+      least_width: of these [the unit of the values].
     """
     finite = jnp.isfinite(jnp.stack([lower, upper]))
     low, high = jnp.where(finite[0], lower, -jnp.abs(upper)), jnp.where(finite[1], upper, jnp.abs(lower))
@@ -82,11 +88,12 @@ def distances(
     some = jnp.any(counts, axis=0)
     width = jnp.where(some, (high - low) / 2, 1)
     holds = jnp.isinf(penalty)
-    width = jnp.maximum(width, jnp.where(holds, jnp.finfo(value.dtype).eps, LEAST_WIDTH))
+    width = jnp.maximum(width, jnp.where(holds, jnp.finfo(value.dtype).eps, least_width))
     room = jnp.where(counts, jnp.stack([value - low, high - value]) / width, 1)
     scale = jnp.where(some, weight * width**2, 1)
     # Not infinity times the width, whose derivative is NaN.
-    return Distances(room, counts, width, scale, jnp.where(holds, jnp.inf, jnp.where(holds, 0, penalty) * width))
+    price = jnp.where(holds, jnp.inf, jnp.where(holds, 0, penalty) * width)
+    return Distances(room, counts, width, scale, price, jnp.full_like(width, first_mu))
 
 
 def begun(distances: Distances) -> Interior:
@@ -97,13 +104,14 @@ def begun(distances: Distances) -> Interior:
     elastic = distances.counts & jnp.isfinite(distances.price)
     price = jnp.where(elastic, distances.price / distances.scale, 1)
     # Slack and yield differ by the room; their mean is of two roots the one where both are positive.
-    mean = (FIRST_MU + jnp.hypot(FIRST_MU, price * distances.room / 2)) / price
+    first = distances.first_mu
+    mean = (first + jnp.hypot(first, price * distances.room / 2)) / price
     larger = mean + jnp.abs(distances.room) / 2
-    smaller = 2 * FIRST_MU * mean / (price * larger)
+    smaller = 2 * first * mean / (price * larger)
     inner = distances.room > 0
     yields = jnp.where(elastic, jnp.where(inner, smaller, larger), 0)
     slack = jnp.where(elastic, jnp.where(inner, larger, smaller), slack)
-    multiplier = jnp.where(elastic, FIRST_MU / slack * distances.scale, multiplier)
+    multiplier = jnp.where(elastic, first / slack * distances.scale, multiplier)
     return Interior(slack, multiplier, yields, jnp.ones(distances.room.shape[3:-1], slack.dtype))
 
 

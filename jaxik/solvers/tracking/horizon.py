@@ -1,5 +1,7 @@
 """A motion over all its waypoints, and what its tasks and joints have to say at each."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +21,8 @@ from jaxik.tasks.weights import row_weights, weighted_rows
 
 # Of a tolerance, as residuals are twists, and errors, which are judged, distances: of second order in the error.
 USED = 0.95
+# Limits of motion are aimed at with this to spare, as waypoints are put back on the path at the end.
+SPARE = 0.995
 
 
 class Elasticity(NamedTuple):
@@ -50,6 +54,7 @@ class Horizon(NamedTuple):
       within: names of the tasks of the path that have a tolerance to use; static.
       loose (): whether they use it.
       elastic: limits that yield.
+      yielding: of constraints that yield, the penalties (*batch,).
     """
 
     problem: Problem
@@ -63,6 +68,7 @@ class Horizon(NamedTuple):
     within: tuple[str, ...]
     loose: jax.Array
     elastic: tuple[Elasticity, ...]
+    yielding: dict[str, jax.Array]
 
     @property
     def kinds(self) -> int:
@@ -110,8 +116,9 @@ class Rows(NamedTuple):
     """At each stage.
 
     Attributes:
-      residual (m,), jacobian (m, nv): of the path, weighted.
+      residual (m,), jacobian (m, nv): of the path and of constraints that yield, weighted.
       tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
+      penalty (m,): of rows that yield, infinite for those of the path.
       preferred_square (nv, nv), preferred_gradient (nv,): of preferences, J'J and J'r.
       curvature (nv, nv): what the Hessian has beyond J'J.
       at (nv,): coordinates of joints.
@@ -122,6 +129,7 @@ class Rows(NamedTuple):
     residual: jax.Array
     jacobian: jax.Array
     tolerance: jax.Array
+    penalty: jax.Array
     preferred_square: jax.Array
     preferred_gradient: jax.Array
     curvature: jax.Array
@@ -136,13 +144,19 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
     problem, path, within = horizon.problem, horizon.path, horizon.within
 
     def of_stage(
-        problem: Problem, q: jax.Array, stage: jax.Array, known: jax.Array, pull: jax.Array | None = None
+        problem: Problem,
+        q: jax.Array,
+        stage: jax.Array,
+        known: jax.Array,
+        yielding: dict[str, jax.Array],
+        pull: jax.Array | None = None,
     ) -> Rows:
         robot, tasks = problem.robot, problem.tasks
         kin = forward(constants_of(robot, tasks.values()), q)
-        kept, preferred = ({n: t for n, t in tasks.items() if (n in path) is inside} for inside in (True, False))
-        residual, jacobian, tolerance = _rows(robot, kept, kin, stage & known, within)
-        wanted, slopes, _ = _rows(robot, preferred, kin, stage & known)
+        kept = {n: t for n, t in tasks.items() if n in path or n in yielding}
+        preferred = {n: t for n, t in tasks.items() if n not in kept}
+        residual, jacobian, tolerance, penalty = _rows(robot, kept, kin, stage & known, within, yielding)
+        wanted, slopes, *_ = _rows(robot, preferred, kin, stage & known)
         bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
         if pull is not None:
             bent = curvature_of(robot, kept, kin, pull) + curvature_of(robot, preferred, kin, wanted)
@@ -153,22 +167,41 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         if problem.dof_mask is not None:
             moves = moves & problem.dof_mask
         return Rows(
-            residual, jacobian, tolerance, slopes.T @ slopes, wanted @ slopes, bent, at, lower - at, upper - at, moves
+            residual=residual,
+            jacobian=jacobian,
+            tolerance=tolerance,
+            penalty=penalty,
+            preferred_square=slopes.T @ slopes,
+            preferred_gradient=wanted @ slopes,
+            curvature=bent,
+            at=at,
+            room_below=lower - at,
+            room_above=upper - at,
+            moves=moves,
         )
 
     ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0, "known": 0, "pull": 1}
-    given = {"problem": problem, "q": q, "stage": horizon.stage, "known": horizon.known} | (
-        {} if pull is None else {"pull": pull}
-    )
+    ranks["yielding"] = dict.fromkeys(horizon.yielding, 0)
+    given = {"problem": problem, "q": q, "stage": horizon.stage, "known": horizon.known, "yielding": horizon.yielding}
+    given |= {} if pull is None else {"pull": pull}
     return over_batch(of_stage, given, {name: ranks[name] for name in given})
 
 
 def _rows(
-    robot: Robot, tasks: dict[str, Task], kin: Kinematics, counts: jax.Array, within: tuple[str, ...] = ()
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Weighted residuals (m,), Jacobians (m, nv), and tolerances (m,) of the tasks `within`, group after group."""
-    none = jnp.zeros(0, kin.q.dtype)
-    kept = [(none, jnp.zeros((0, robot.nv), kin.q.dtype), none)]
+    robot: Robot,
+    tasks: dict[str, Task],
+    kin: Kinematics,
+    counts: jax.Array,
+    within: tuple[str, ...] = (),
+    yielding: Mapping[str, jax.Array] = MappingProxyType({}),
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    """Weighted residuals (m,), Jacobians (m, nv), tolerances (m,) of the tasks `within`, and penalties of `yielding`.
+
+    Group after group.
+    """
+    dtype = kin.q.dtype
+    none = jnp.zeros(0, dtype)
+    kept = [(none, jnp.zeros((0, robot.nv), dtype), none, none)]
     for group in groups(tasks):
 
         def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, ...]:
@@ -182,9 +215,11 @@ def _rows(
         residual, jacobian = jnp.where(fine, residual, 0), jnp.where(fine[..., None], jacobian, 0)
         uses = jnp.asarray([name in within for name in group.names])[:, None]
         boxes = jnp.where(fine & uses, boxes, 0)
-        kept.append((jnp.ravel(residual), jacobian.reshape(-1, robot.nv), jnp.ravel(boxes)))
-    residual, jacobian, boxes = map(jnp.concatenate, zip(*kept, strict=True))
-    return residual, jacobian, boxes
+        penalty = jnp.stack([jnp.asarray(yielding.get(name, jnp.inf), dtype) for name in group.names])[:, None]
+        penalty = jnp.where(fine, penalty, jnp.inf) * jnp.ones_like(residual)
+        kept.append((jnp.ravel(residual), jacobian.reshape(-1, robot.nv), jnp.ravel(boxes), jnp.ravel(penalty)))
+    residual, jacobian, boxes, penalty = map(jnp.concatenate, zip(*kept, strict=True))
+    return residual, jacobian, boxes, penalty
 
 
 def _boxes(task: Task, residual: Any) -> jax.Array:

@@ -1,11 +1,12 @@
 """The linear system of a motion's optimality (KKT) conditions: how a motion changes where they change.
 
-H x + J' y + A' z = a,   J x = b,   A x - C z = c
+H x + J' y + A' z = a,   J x - B y = b,   A x - C z = c
 
-for the motion x, multipliers y of the path and z of limits, and C diagonal: how little limits give. It is symmetric and
-indefinite. The method of multipliers solves it (Nocedal and Wright, "Numerical Optimization", 17.3), whose every step
-is of a banded system with stiff rows. That banded system alone left 3 % of error where rows nearly depend on each
-other: multipliers are large there, and so is by how much stiff rows are missed.
+for the motion x, multipliers y of tasks and z of limits, and B and C diagonal: how little rows and limits give, nothing
+where a row is of the path. It is symmetric and indefinite. The method of multipliers solves it (Nocedal and Wright,
+"Numerical Optimization", 17.3), whose every step is of a banded system with stiff rows. That banded system alone left
+3 % of error where rows nearly depend on each other: multipliers are large there, and so is by how much stiff rows are
+missed.
 """
 
 from typing import Any, NamedTuple
@@ -42,7 +43,7 @@ class Unknowns(NamedTuple):
 
     Attributes:
       q (N, *batch, nv): the motion x, or the gradient a.
-      pull (N, *batch, m): multipliers y of the path, or its residuals b.
+      pull (N, *batch, m): multipliers y of tasks, or their residuals b.
       press (kinds, N, *batch, nv): multipliers z of limits, the upper less the lower, or what is left to them c; by
         displacements and joints, and not by widths.
     """
@@ -53,11 +54,17 @@ class Unknowns(NamedTuple):
 
 
 class KKTSystem(NamedTuple):
-    """With the factors of the banded system of a step; `firm` is 1 / C, and 0 where there is no limit."""
+    """With the factors of the banded system of a step.
+
+    Attributes:
+      held: 1 / B, infinite for rows of the path.
+      firm: 1 / C, 0 where there is no limit.
+    """
 
     horizon: Horizon
     rows: Rows
     weight: jax.Array
+    held: jax.Array
     firm: jax.Array
     factor: BlockFactor
 
@@ -82,12 +89,13 @@ class KKTSystem(NamedTuple):
         own = ((self.rows.preferred_square + self.rows.curvature) @ moved[..., None])[..., 0]
         gradient = own + sum(adjoint(k, smooth[k]) for k in range(ORDERS)) + self.slope(x.pull, x.press)
         gives = jnp.where(some, 1 / jnp.where(some, self.firm, 1), 1)
-        return Unknowns(jnp.where(stays, x.q, gradient), self.of_path(moved), self.of_limits(moved) - gives * x.press)
+        missed = self.of_path(moved) - x.pull / self.held
+        return Unknowns(jnp.where(stays, x.q, gradient), missed, self.of_limits(moved) - gives * x.press)
 
     def step(self, right: Unknowns, x: Unknowns) -> Unknowns:
         """One of the method of multipliers."""
         stays, dtype = ~self.rows.moves, x.q.dtype
-        tight, stiff = tight_of(dtype), jnp.minimum(self.firm, FIRMEST[dtype == jnp.float64])
+        tight, stiff = stiffness(self.held), jnp.minimum(self.firm, FIRMEST[dtype == jnp.float64])
         left = jax.tree.map(jnp.subtract, right, self.product(x))
         pressed = left.q + self.slope(tight * left.pull, stiff * left.press)
         moved = solved_again(self.factor, jnp.where(stays, left.q, pressed))
@@ -108,16 +116,23 @@ class KKTSystem(NamedTuple):
         return error <= UNSOLVED[every.dtype == jnp.float64] * most(found.q)
 
 
-def kkt_system(horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array) -> tuple[KKTSystem, jax.Array]:
+def stiffness(held: jax.Array) -> jax.Array:
+    """Of rows in one step."""
+    return jnp.minimum(held, tight_of(held.dtype))
+
+
+def kkt_system(
+    horizon: Horizon, q: jax.Array, rows: Rows, held: jax.Array, firm: jax.Array
+) -> tuple[KKTSystem, jax.Array]:
     """The system at a motion, and whether that of a step is positive (*batch,); what is not has the identity instead.
 
     Args:
+      held (N, *batch, m): how stiff rows are, infinite for those of the path.
       firm (kinds, N, *batch, nv): how stiff limits are, by displacements and not by widths.
     """
     shape, double = q.shape[1:-1], q.dtype == jnp.float64
     found = differences(horizon.problem.robot.topology, q)
-    tight = jnp.full_like(rows.residual, tight_of(q.dtype))
-    system = system_of(horizon, rows, found, True, jnp.ones(shape, bool), tight, rows.residual)
+    system = system_of(horizon, rows, found, True, jnp.ones(shape, bool), stiffness(held), rows.residual)
     stiff = horizon.by_order(jnp.minimum(firm, FIRMEST[double]))
     bands = bands_of(system.weight + stiff[:ORDERS])
     bands[0] = bands[0] + stiff[ORDERS]
@@ -126,7 +141,7 @@ def kkt_system(horizon: Horizon, q: jax.Array, rows: Rows, firm: jax.Array) -> t
     positive = jnp.all(jnp.isfinite(factor.ratio) & jnp.isfinite(factor.lower), axis=(-3, -2, -1))
     eye = unit_matrix(factor.lower.shape[-1], dtype=q.dtype)
     kept = (jnp.where(positive[:, None, None, None], x, y) for x, y in zip(factor, (eye, 0, 0), strict=True))
-    return KKTSystem(horizon, rows, system.weight, firm, BlockFactor(*kept)), positive.reshape(shape)
+    return KKTSystem(horizon, rows, system.weight, held, firm, BlockFactor(*kept)), positive.reshape(shape)
 
 
 def solution(system: KKTSystem, right: Unknowns) -> Unknowns:

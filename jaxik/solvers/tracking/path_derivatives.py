@@ -22,8 +22,9 @@ from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.banded import ORDERS, adjoint
 from jaxik.solvers.tracking.horizon import Horizon, Rows, differences, evaluated
 from jaxik.solvers.tracking.kkt_system import Unknowns, kkt_system, solution
+from jaxik.solvers.tracking.path_rows import as_rows, with_rows, yields
 from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
-from jaxik.solvers.tracking.smoothing import Smooth, distances_of, of_limits, system_of
+from jaxik.solvers.tracking.smoothing import Smooth, distances_of, system_of
 from jaxik.tasks.clearance import ClearanceTask
 
 # A limit whose slack and multiplier are both below this, in units of sqrt(mu), is weakly active.
@@ -52,12 +53,14 @@ def motion_tangent(
     values = [leaves[i] for i in active]
     horizon, q = at(values)
     rows = evaluated(horizon, q, about.smooth.pull)
-    firm, yields = _firmness(horizon, q, rows, about.smooth)
+    firm, given_way = _firmness(horizon, q, rows, about.smooth)
+    kinds, both = horizon.kinds, jnp.sum(firm, axis=0)
 
     def optimality(values: list[Any]) -> Unknowns:
-        return _optimality(*at(values), about.smooth.pull, firm, yields)
+        return _optimality(*at(values), about.smooth.pull, firm[:, :kinds], given_way)
 
-    system, positive = kkt_system(horizon, q, rows, jnp.sum(firm, axis=0))
+    held = jnp.where(yields(rows), as_rows(both[kinds:], rows.residual.shape[-1]), jnp.inf)
+    system, positive = kkt_system(horizon, q, rows, held, both[:kinds])
     right = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
     free = rows.moves & positive[..., None]
     right = jax.tree.map(jnp.negative, right._replace(q=jnp.where(free, right.q, 0)))
@@ -82,27 +85,29 @@ def _finite(values: Any) -> Any:
 
 
 def _firmness(horizon: Horizon, q: jax.Array, rows: Rows, smooth: Smooth) -> tuple[jax.Array, jax.Array]:
-    """How stiff limits are (2, kinds, N, *batch, nv), z / s by displacements and not widths, and which ones yield."""
-    distances, inside = distances_of(horizon, q, rows), of_limits(horizon, smooth)
+    """How stiff limits and rows are (2, kinds, N, *batch, nv), z / s by what they bound and not widths; which yield."""
+    distances, inside = with_rows(distances_of(horizon, q, rows), horizon, rows), smooth.inside
     firm = jnp.where(distances.counts, barrier.firmness(inside, distances) / distances.width**2, 0)
     return firm, distances.counts & (inside.yields > inside.slack)
 
 
-def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array, yields: jax.Array) -> Unknowns:
+def _optimality(horizon: Horizon, q: jax.Array, pull: jax.Array, firm: jax.Array, given_way: jax.Array) -> Unknowns:
     """The conditions that a motion meets, but for what is constant: gradient, residuals, and what limits leave."""
-    rows = evaluated(horizon, q, None)
-    distances = distances_of(horizon, q, rows)
+    rows, kinds = evaluated(horizon, q, None), horizon.kinds
+    distances = with_rows(distances_of(horizon, q, rows), horizon, rows)
     found, none = differences(horizon.problem.robot.topology, q), jnp.zeros_like(rows.residual)
     system = system_of(horizon, rows, found, True, jnp.zeros((), bool), none, none)
-    gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
     # What yields pulls with its price.
-    force = jnp.where(yields, distances.price, 0) / distances.width
-    pressed = horizon.by_order(force[1] - force[0])
+    force = jnp.where(given_way, distances.price, 0) / distances.width
+    by_rows = as_rows((force[1] - force[0])[kinds:], pull.shape[-1])
+    pull = pull + by_rows - jax.lax.stop_gradient(by_rows)
+    gradient = rows.preferred_gradient + (jnp.swapaxes(rows.jacobian, -1, -2) @ pull[..., None])[..., 0]
+    pressed = horizon.by_order((force[1] - force[0])[:kinds])
     slope = system.slope + pressed[:ORDERS]
     gradient = gradient + sum(adjoint(k, slope[k]) for k in range(ORDERS)) + pressed[ORDERS]
     # Both limits of a joint as one, by their stiffness: one of them is next to nothing, or they are the same.
     share = firm / jnp.where(jnp.any(firm > 0, axis=0), jnp.sum(firm, axis=0), 1)
-    room = jnp.where(distances.counts, distances.room * distances.width, 0)
+    room = jnp.where(distances.counts, distances.room * distances.width, 0)[:, :kinds]
     return Unknowns(gradient, rows.residual, share[0] * room[0] - share[1] * room[1])
 
 
@@ -121,10 +126,13 @@ def _status(
     def marked(worst: jax.Array, mask: jax.Array, status: DerivativeStatus) -> jax.Array:
         return jnp.where(mask, jnp.maximum(worst, status), worst)
 
-    distances, (slack, multiplier, yields, _) = distances_of(horizon, q, rows), of_limits(horizon, about.smooth)
+    distances = with_rows(distances_of(horizon, q, rows), horizon, rows)
+    slack, multiplier, beyond, _ = about.smooth.inside
     weak = WEAK * jnp.sqrt(barrier.LAST_MU[q.dtype == jnp.float64])
-    weakly = (slack < weak) & (multiplier < weak * distances.scale)
-    weakly = weakly | (yields < weak) & (distances.price - multiplier < weak * distances.scale)
+    # Of what yields multipliers count by their price, and distances so that products stay the same.
+    unit = jnp.where(jnp.isfinite(distances.price), distances.price, distances.scale)
+    near, light = weak * distances.scale / unit, weak * unit
+    weakly = (slack < near) & (multiplier < light) | (beyond < near) & (distances.price - multiplier < light)
     weakly = weakly & distances.counts
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
     worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)

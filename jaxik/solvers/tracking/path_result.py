@@ -1,6 +1,7 @@
 """What a whole path's motion is worth: velocities, statuses, shares of limits."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +12,15 @@ from jaxik.core.status import Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
-from jaxik.problem.problem import Problem, constants_of, constraints_of, limits_of, with_tasks
+from jaxik.limits.elastic import Elastic
+from jaxik.problem.problem import (
+    Problem,
+    constants_of,
+    constraints_of,
+    elastic_constraints_of,
+    limits_of,
+    with_tasks,
+)
 from jaxik.results.track import Track
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
@@ -72,7 +81,8 @@ def described(
         acceleration=acceleration,
         status=status,
         residuals=kept.residuals,
-        yielded=_yielded(problem, yielding, q, speed * spread, acceleration * spread**2, jumped),
+        yielded=_yielded(problem, yielding, q, speed * spread, acceleration * spread**2, jumped)
+        | _missed(problem, kept.residuals),
         speed_share=kept.speed_share,
         acceleration_share=kept.acceleration_share,
         jerk_share=kept.jerk_share,
@@ -123,6 +133,23 @@ def _yielded(
         return jnp.where(holds | across.get(order, jnp.zeros_like(jumped))[..., None] | still, 0, passed)
 
     return {name: beyond(*found) for name, found in yielding.items()}
+
+
+def _missed(problem: Problem, residuals: dict[str, Any]) -> dict[str, Any]:
+    """By how much constraints that yield are off (T, *batch, ...), where that is more than what holds may be."""
+    constraints = elastic_constraints_of(problem)
+
+    def of_one(constraints: dict[str, Elastic], residuals: dict[str, Any]) -> dict[str, Any]:
+        def off(w: jax.Array, r: jax.Array) -> jax.Array:
+            return jnp.where((w == 0) | (jnp.abs(r) <= FEASIBLE[r.dtype == jnp.float64]), 0, r)
+
+        return {
+            n: jax.tree.map(off, row_weights(each.of, residuals[n]), residuals[n]) for n, each in constraints.items()
+        }
+
+    found = {name: residuals[name] for name in constraints}
+    ranks = {"constraints": core_ranks(constraints), "residuals": core_ranks(found, 1)}
+    return over_batch(of_one, {"constraints": constraints, "residuals": found}, ranks) if found else {}
 
 
 def _with_limits(status: jax.Array, jumped: jax.Array, shares: tuple[jax.Array, ...]) -> jax.Array:

@@ -21,6 +21,7 @@ from jaxik.problem.arguments import cast_problem
 from jaxik.problem.problem import (
     Problem,
     constraints_of,
+    elastic_constraints_of,
     elastic_limits_of,
     limits_of,
     with_tasks,
@@ -28,12 +29,10 @@ from jaxik.problem.problem import (
 )
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
-from jaxik.solvers.tracking.horizon import Elasticity, Horizon
+from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon
 from jaxik.solvers.tracking.options import WholePathOptions
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
-# Limits are aimed at with this to spare, as waypoints are put back on the path at the end.
-SPARE = 0.995
 # A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
 LONGEST_STEP = 0.12
 # Of the step that a speed limit allows, where it yields: what is longer is a jump.
@@ -86,11 +85,15 @@ def path_tasks(problem: Problem) -> tuple[str, ...]:
 
 
 def tasks_to_keep(problem: Problem) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """All tasks, constraints and what keeps shapes apart, and the names of what has to hold: all but preferences."""
+    """All tasks, constraints and what keeps shapes apart, and the names of what has to hold.
+
+    That is all but preferences, and constraints that yield.
+    """
     path = path_tasks(problem)
     cleared = with_clearance(with_tasks(problem, {name: problem.tasks[name] for name in path}))
-    held = dict(cleared.tasks) | constraints_of(problem, couplings=True)
-    rest = {name: task for name, task in problem.tasks.items() if name not in held}
+    constraints, may_yield = constraints_of(problem, couplings=True), elastic_constraints_of(problem)
+    held = dict(cleared.tasks) | {name: task for name, task in constraints.items() if name not in may_yield}
+    rest = {name: task for name, task in (problem.tasks | constraints).items() if name not in held}
     return held | rest, tuple(held)
 
 
@@ -222,9 +225,22 @@ def horizon_of(
         )
         for name, (order, x) in elastic_bounds_of(given.problem, dt).items()
     )
-    settled = given.options.smoothing_tolerance
-    within, loose = path_tasks(given.problem), jnp.asarray(loose)
-    return Horizon(every, path, stage, known, bounds, linked, limited, settled, within, loose, elastic), q
+    constraints = elastic_constraints_of(given.problem)
+    horizon = Horizon(
+        problem=every,
+        path=path,
+        stage=stage,
+        known=known,
+        bounds=bounds,
+        linked=linked,
+        limited=limited,
+        settled=given.options.smoothing_tolerance,
+        within=path_tasks(given.problem),
+        loose=jnp.asarray(loose),
+        elastic=elastic,
+        yielding={name: jnp.broadcast_to(each.row_penalty, shape) for name, each in constraints.items()},
+    )
+    return horizon, q
 
 
 def jumps_of(topology: Any, q: jax.Array, bounds: jax.Array) -> jax.Array:

@@ -20,8 +20,8 @@ from jaxik.problem.problem import Problem, effective_joint_limits
 from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.banded import ORDERS, adjoint, bands_of, blocks_of, solved
 from jaxik.solvers.tracking.barrier import Interior
-from jaxik.solvers.tracking.horizon import Horizon, Rows, changes_of, differences, evaluated, links_of
-from jaxik.solvers.tracking.path_tolerance import as_kinds, as_rows, stiffness_of, with_tolerances
+from jaxik.solvers.tracking.horizon import SPARE, Horizon, Rows, changes_of, differences, evaluated, links_of
+from jaxik.solvers.tracking.path_rows import as_kinds, as_rows, centring_of, rounded, rows_held, with_rows, yields
 
 # Steps over which motion is smoothed: squared differences of order k weigh HORIZON^(2k) as much as displacements.
 HORIZON = 8.0
@@ -29,8 +29,9 @@ WEIGHTS = tuple(HORIZON ** (2 * k) for k in range(ORDERS))
 # Squared residuals of the path weigh as much more than all of that. In double precision what is left of them moves a
 # third difference by 1e-9 rad when waypoints are put back at the end; 1e5 left 1e-7, a hundredth of a limit on jerk.
 TIGHT = {False: 30.0, True: 1e7}  # by whether the precision is double
-# Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return.
-RIDGE = {False: (3e-7, 3e-7), True: (1e-17, 1e-9)}
+# Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return. With 3e-7 in
+# float32 a cup's way with rows that yield had systems that were not positive.
+RIDGE = {False: (1e-6, 1e-6), True: (1e-17, 1e-9)}
 # The longest change of a joint in one Gauss-Newton step [rad or m], as tasks are not linear.
 REACH = 0.2
 # Damping, beside the weight 1 of displacements: at first, least and most. It is more where a step was longer than the
@@ -43,8 +44,9 @@ NEAR = 0.05
 REACHED = 1e-3
 # Steps before limits are looked at: an interior point begins better from a motion that is smooth.
 FREE = 5
-# Steps that only put waypoints back on the path, at the end.
-RETURNS = 4
+# Steps that only put waypoints back on the path, at the end. Rows that might yield, and do not, are put back as well,
+# by a share of how stiff those of the path are: in float32 the last mu leaves 1e-4 rad of them.
+RETURNS, RETURNED = 4, 1e-3
 
 
 class Smooth(NamedTuple):
@@ -107,16 +109,21 @@ def begun(horizon: Horizon, q: jax.Array) -> Smooth:
 
 
 def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether a motion keeps its limits on displacements and their differences (*batch,), and all that may yield."""
+    """Whether a motion keeps its limits on displacements and their differences (*batch,), and all that may yield.
+
+    Of constraints that yield that is not known.
+    """
     topology = horizon.problem.robot.topology
     at = jnp.vectorize(functools.partial(manifold.scalar_coordinates, topology), signature="(q)->(v)")(q)
     found, links = (*differences(topology, q), at), (*links_of(horizon.linked), horizon.stage[..., None])
 
     def keeps(limits: Iterable[tuple[int, jax.Array]]) -> jax.Array:
-        outside = [((found[k] < x[0]) | (found[k] > x[1])) & links[k] for k, x in limits]
+        given = ((k, x if k == ORDERS else x / SPARE) for k, x in limits)
+        outside = [((found[k] < x[0]) | (found[k] > x[1])) & links[k] for k, x in given]
         return ~jnp.any(jnp.stack(outside), axis=(0, 1, -1)) if outside else jnp.ones(q.shape[1:-1], bool)
 
-    return keeps(enumerate(horizon.bounds)), keeps((each.order, each.bounds) for each in horizon.elastic)
+    yields_nowhere = keeps((each.order, each.bounds) for each in horizon.elastic)
+    return keeps(enumerate(horizon.bounds)), yields_nowhere & (not horizon.yielding)
 
 
 def chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
@@ -137,19 +144,22 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     q, taken = before.q, state.taken
     limited, curved = smooths & (taken >= FREE), smooths & (state.change < NEAR)
     rows = evaluated(horizon, q, before.pull)
-    distances = with_tolerances(distances_of(horizon, q, rows), horizon, rows)
+    distances = with_rows(distances_of(horizon, q, rows), horizon, rows)
     inside = jax.tree.map(lambda a, b: jnp.where(taken == FREE, a, b), barrier.begun(distances), before.inside)
-    mu = barrier.aimed(inside, distances)
+    mu, kinds = barrier.aimed(inside, distances), horizon.kinds
     # Multipliers keep the path exactly; where it is out of reach they would grow for ever.
-    reached = jnp.max(jnp.abs(rows.residual), axis=-1, initial=0) < REACHED
-    pull = jnp.where((curved & reached)[..., None], before.pull, 0)
-    tight, count = tight_of(q.dtype), rows.residual.shape[-1]
+    free = yields(rows)
+    reached = jnp.max(jnp.where(free, 0, jnp.abs(rows.residual)), axis=-1, initial=0) < REACHED
+    pull = jnp.where((curved & reached)[..., None] & ~free, before.pull, 0)
+    count = rows.residual.shape[-1]
     slope, stiffness = (limited * x for x in barrier.slopes(inside, distances, mu))
     # Rows of the path are stiff, or drawn to the middle of their boxes by these and by nothing else.
-    loose, centring = horizon.loose & limited & (rows.tolerance > 0), stiffness_of(rows)
-    kinds = horizon.kinds
-    firm = jnp.where(loose, centring + as_rows(stiffness[kinds:], count), tight)
-    push = jnp.where(loose, centring * rows.residual + as_rows(slope[kinds:], count), tight * rows.residual + pull)
+    boxed, centring = limited & as_rows(jnp.any(distances.counts[:, kinds:], axis=0), count), centring_of(rows)
+    tight = tight_of(q.dtype)
+    soft = jnp.where(smooths, rounded(rows), RETURNED * tight * rows_held(before.inside, distances, kinds, count))
+    tight = jnp.where(free, soft, tight)
+    firm = jnp.where(boxed, centring + as_rows(stiffness[kinds:], count), tight)
+    push = jnp.where(boxed, centring * rows.residual + as_rows(slope[kinds:], count), tight * rows.residual + pull)
     found = differences(horizon.problem.robot.topology, q)
     system = system_of(horizon, rows, found, smooths, curved, firm, push)
     gradient, bands = system.add(horizon.by_order(slope[:kinds]), horizon.by_order(stiffness[:kinds]))
@@ -167,8 +177,8 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     most = jnp.where(smooths, jnp.minimum(1, REACH / jnp.maximum(reach, REACH / 100)), 1)
     changes = jnp.concatenate([changes_of(horizon, change), as_kinds(along, change.shape[-1])])
     moved, share = barrier.moved(inside, distances, mu, changes, most)
-    press = as_rows((moved.multiplier[1] - moved.multiplier[0])[kinds:], count) / jnp.where(loose, rows.tolerance, 1)
-    pull = jnp.where(loose, centring * (rows.residual + along) + press, pull + tight * (rows.residual + along))
+    press = as_rows(((moved.multiplier[1] - moved.multiplier[0]) / distances.width)[kinds:], count)
+    pull = jnp.where(boxed, centring * (rows.residual + along) + press, pull + tight * (rows.residual + along))
     change = change * jnp.where(limited, share, most)[..., None]
     change = jnp.where(smooths, change, jnp.where(horizon.loose, 0, jnp.clip(change, lower, upper)))
     furthest = jnp.max(jnp.abs(change), axis=(0, -1))
@@ -180,13 +190,6 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     found = Smooth(q, pull, inside, passed, before.settled | (settles & solves))
     # Where curvature was not positive, the next step goes without.
     return found, jnp.where(solves, furthest, jnp.inf)
-
-
-def of_limits(horizon: Horizon, smooth: Smooth) -> Interior:
-    """Slacks and multipliers of limits alone, without those of tolerances."""
-    slack, multiplier, yields, share = smooth.inside
-    kinds = horizon.kinds
-    return Interior(slack[:, :kinds], multiplier[:, :kinds], yields[:, :kinds], share)
 
 
 class System(NamedTuple):

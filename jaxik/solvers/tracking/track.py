@@ -83,9 +83,9 @@ def track(
     preferences: their squared cost * residual is weighed against squared displacements of joints. Velocity tasks, gains
     and damping are left out. Where `CollisionLimit` is among the limits, every waypoint is apart from obstacles.
     Constraints are judged as by `solve`, to 1e-9 (float64; 1e-5 in float32) whatever their cost and tolerance. A
-    `VelocityLimit` or `AccelerationLimit` that is `Elastic` yields where a motion along the path cannot keep it, or
-    only by a force larger than the penalty, and `yielded` says where; other limits, and what else is `Elastic`, are
-    refused. A joint that is to stay is held by `dof_mask`, not by a speed of 0.
+    constraint, `ConfigurationLimit`, `VelocityLimit` or `AccelerationLimit` that is `Elastic` yields where a motion
+    along the path cannot keep it, or only by a force larger than the penalty, and `yielded` says where; other limits
+    are refused. A joint that is to stay is held by `dof_mask`, not by a speed of 0.
     Derivatives are first ones, of the smooth motion by the implicit function theorem, with respect to everything but
     the options; `Track.derivative_status` says what they are worth at each waypoint. What all of it costs is linear in
     the number of waypoints, and paths of up to a quarter more waypoints share a program.

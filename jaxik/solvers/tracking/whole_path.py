@@ -16,7 +16,6 @@ from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.problem import (
     Problem,
-    elastic_constraints_of,
     elastic_limits_of,
     limits_of,
     with_tasks,
@@ -44,16 +43,15 @@ def check_held(problem: Problem) -> None:
     """Say on the host which constraints and limits a whole path does not keep.
 
     Raises:
-      JaxikError: for other limits than `HELD_LIMITS`, and for what is `Elastic` but limits of motion.
+      JaxikError: for other limits than `HELD_LIMITS`, and limits that are `Elastic` but those of motion and of joints.
     """
     may_yield = *OF_MOTION, ConfigurationLimit
-    others = [name for name, each in elastic_limits_of(problem).items() if not isinstance(each.of, may_yield)]
-    if yields := [*elastic_constraints_of(problem), *others]:
-        raise JaxikError(
-            'in mode="whole" a ConfigurationLimit, a VelocityLimit and an AccelerationLimit may be Elastic, all else '
-            f"holds: take {yields[0]!r} out of Elastic; what a constraint asks for may be a task of a lower priority "
-            "instead"
-        )
+    for name, each in elastic_limits_of(problem).items():
+        if not isinstance(each.of, may_yield):
+            raise JaxikError(
+                'in mode="whole" constraints, ConfigurationLimit, VelocityLimit and AccelerationLimit may be Elastic; '
+                f"a {type(each.of).__name__} is not held: take {name!r} out of Elastic"
+            )
     for limit in limits_of(problem):
         if not isinstance(limit, HELD_LIMITS):
             held = ", ".join(kind.__name__ for kind in HELD_LIMITS)

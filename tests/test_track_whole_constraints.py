@@ -1,0 +1,185 @@
+"""Constraints that yield along whole paths: slack variables in DAQP, constraints that hold, derivatives."""
+
+from functools import cache
+from typing import Any
+
+import daqp
+import jax
+import jax.numpy as jnp
+import jaxlie
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik import DerivativeStatus, Elastic, FrameTask, Problem, Status, VelocityLimit, WholePathOptions, track
+
+# Two slides along one line, of which the tip is moved by both: paths and constraints are linear, motions are minima.
+SLIDES = """<mujoco><worldbody><body>
+  <joint name="far" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/><site name="mid"/>
+  <body><joint name="near" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
+    <site name="tip"/></body></body></worldbody></mujoco>"""
+# A hand in a plane that three hinges move, of which a point needs two.
+PLANAR = """<mujoco><compiler angle="radian" autolimits="true"/><worldbody>
+  <body><joint name="a" axis="0 1 0" range="-3 3"/><geom size=".05"/>
+    <body pos=".5 0 0"><joint name="b" axis="0 1 0" range="-3 3"/><geom size=".05"/>
+      <body pos=".4 0 0"><joint name="c" axis="0 1 0" range="-3 3"/><geom size=".05"/>
+        <site name="tip" pos=".2 0 0"/></body></body></body></worldbody></mujoco>"""
+STEPS, DT = 18, 0.1
+# By which a hand yields on a part of its way.
+PENALTY = 30.0
+START, VELOCITY = np.array([0.3, -0.3]), np.array([0.2, 0.3])
+WEIGHTS = 1.0, 64.0, 4096.0
+TIMES = np.linspace(0, 1, STEPS + 1)[1:]
+# Where the middle is to be over time [m], the cost of that, and the penalty.
+CASES: dict[str, tuple[np.ndarray, float, float]] = {
+    "held where it gets": (0.3 + 0.36 * TIMES, 1.0, 40.0),
+    "held from some time on": (0.32 + 0.2 * TIMES, 1.0, 2.0),
+    "by the cost": (0.32 + 0.2 * TIMES, 4.0, 0.5),
+    "never held": (0.1 + 0.2 * TIMES, 1.0, 1e-3),
+    "now and then": (0.3 + 0.1 * np.sin(9 * TIMES), 1.0, 0.1),
+    "not known at two waypoints": (np.where(np.abs(TIMES - 0.5) < 0.05, np.nan, 0.32 + 0.2 * TIMES), 1.0, 2.0),
+}
+
+
+@cache
+def slides() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(SLIDES))
+
+
+def places() -> np.ndarray:
+    """Of the tip (STEPS,) [m]."""
+    return 0.9 * TIMES - 0.04 * np.sin(2 * np.pi * TIMES)
+
+
+def along(x: Any) -> jaxlie.SE3:
+    x = jnp.asarray(x)
+    return jaxlie.SE3.from_translation(jnp.stack([x, 0 * x, 0 * x], axis=-1))
+
+
+@cache
+def found() -> jaxik.Track:
+    middle, cost, penalty = (jnp.asarray(np.array(x)) for x in zip(*CASES.values(), strict=True))
+    at = jaxlie.SE3.identity()
+    tip = FrameTask(slides().frame("tip"), at, orientation_cost=None)
+    mid = FrameTask(slides().frame("mid"), at, position_cost=cost[:, None], orientation_cost=None)
+    # A rank multiplies the penalty by 10.
+    problem = Problem(slides(), {"tip": tip}, constraints={"mid": Elastic(mid, penalty=penalty / 10, order=1)})
+    targets = {"tip": along(places()[:, None] * np.ones(len(CASES))), "mid": along(middle.T)}
+    options = WholePathOptions(candidates=2, smoothing_tolerance=1e-9)
+    q0, velocity = jnp.asarray(START), jnp.asarray(VELOCITY)
+    return track(problem, q0, DT, targets, velocity=velocity, mode="whole", options=options)
+
+
+def of_case(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The motion, and by how much the constraint yields along the line (STEPS,)."""
+    i = list(CASES).index(name)
+    return np.asarray(found().q)[:, i], np.asarray(found().yielded["mid"]["position"])[:, i, 0]
+
+
+def program(name: str) -> tuple[np.ndarray, ...]:
+    """H, c, rows, lower and upper bounds of both joints over time, then a slack for each waypoint.
+
+    The first three of all times are given: those of the start and before it.
+    """
+    middle, cost, penalty = CASES[name]
+    n = 2 * (STEPS + 3)
+    difference, bent = np.eye(STEPS + 3), np.zeros((n, n))
+    for weight in WEIGHTS:
+        difference = np.diff(difference, axis=0)
+        for joint in range(2):
+            rows = np.kron(difference, np.eye(2)[joint])
+            bent += weight * rows.T @ rows
+    counts = np.isfinite(middle)
+    rows, goal = np.kron(np.eye(STEPS + 3)[3:], np.eye(2)[0])[counts], middle[counts]
+    k = len(rows)
+    both = np.concatenate([np.eye(n)[:6], np.kron(np.eye(STEPS + 3), np.ones((1, 2)))[3:]])
+    before = (START - k * DT * VELOCITY for k in (2, 1, 0))
+    known, far = np.concatenate([*before, places()]), np.full(k, 1e30)
+    matrix = np.block([[rows, -np.eye(k)], [rows, np.eye(k)], [both, np.zeros((len(both), k))]])
+    lower, upper = np.concatenate([-far, goal, known]), np.concatenate([goal, far, known])
+    price = np.concatenate([np.zeros(n), np.full(k, cost * penalty)])
+    return np.pad(bent, [(0, k)] * 2), price, matrix, lower, upper
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_motions_are_minima_of_the_program_with_slack_variables(name: str) -> None:
+    bent, price, matrix, lower, upper = program(name)
+    sense = np.where(lower == upper, 5, 0).astype(np.int32)
+    x, _, flag, _ = daqp.solve(bent, price, matrix, upper, lower, sense, primal_tol=1e-11, dual_tol=1e-11)
+    assert flag == 1
+    exact = x[: 2 * (STEPS + 3)].reshape(-1, 2)
+    q, yielded = of_case(name)
+    np.testing.assert_allclose(q, exact[3:], atol=1e-7)
+    missed = np.abs(exact[3:, 0] - CASES[name][0])
+    np.testing.assert_allclose(np.abs(yielded), np.where(missed < 1e-8, 0, missed), atol=1e-7)
+
+
+def test_the_path_holds_and_what_yields_is_said() -> None:
+    np.testing.assert_allclose(np.asarray(found().q).sum(axis=-1), places()[:, None] * np.ones(len(CASES)), atol=1e-9)
+    known = np.isfinite(np.array([middle for middle, *_ in CASES.values()])).T
+    np.testing.assert_array_equal(found().status == Status.CONVERGED, True)
+    for name in CASES:
+        _, yielded = of_case(name)
+        some = yielded[known[:, list(CASES).index(name)]] != 0
+        assert some.any() and (name == "never held") == some.all()
+    assert "mid" in str(found())
+
+
+@cache
+def planar() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(PLANAR))
+
+
+def circle(shift: Any) -> jaxlie.SE3:
+    """Poses of the tip over time (STEPS, *batch), of which the point counts."""
+    t = jnp.asarray(2 * np.pi * TIMES).reshape(-1, *(1,) * jnp.ndim(shift))
+    x, z = 0.55 + 0.2 * jnp.cos(t) + shift, 0.1 - 0.15 * jnp.sin(t) + 0 * shift
+    return jaxlie.SE3.from_translation(jnp.stack([x, 0 * x, z], axis=-1))
+
+
+def turned(given: dict[str, jax.Array], hard: bool = False) -> jaxik.Track:
+    """A tip on a circle in the plane, whose hand is to point down by some angle where that is cheap enough."""
+    at = jaxlie.SE3.identity()
+    tip = FrameTask(planar().frame("tip"), at, orientation_cost=None)
+    angle = jaxlie.SO3.from_y_radians(given["angle"])
+    down = jaxlie.SE3.from_rotation(angle)
+    hand = FrameTask(planar().frame("tip"), down, position_cost=None)
+    constraints = {"hand": hand if hard else Elastic(hand, penalty=given["penalty"])}
+    limits = jaxik.ConfigurationLimit(), VelocityLimit(9.0)
+    options = WholePathOptions(candidates=32, smoothing_tolerance=1e-8)
+    problem = Problem(planar(), {"tip": tip}, limits, constraints)
+    return track(problem, None, DT, {"tip": circle(given["shift"])}, mode="whole", options=options)
+
+
+def test_what_can_be_held_is_held_as_if_it_had_to_be() -> None:
+    given = {"angle": jnp.array([1.5]), "penalty": jnp.array([3000.0]), "shift": jnp.array([0.0])}
+    yields, holds = turned(given), turned(given, hard=True)
+    assert not any(np.asarray(x).any() for x in jax.tree.leaves(yields.yielded))
+    np.testing.assert_array_equal(holds.status, Status.CONVERGED)
+    np.testing.assert_allclose(yields.q, holds.q, atol=1e-6)
+
+
+def test_derivatives_are_those_of_the_motion_where_constraints_yield_and_hold() -> None:
+    planar()  # once, outside of `jit`
+    ways = {"angle": 0.3, "penalty": 3.0, "shift": 0.05}
+    count, step = len(ways), 1e-4
+    steps = jnp.concatenate([jnp.zeros((count, count)), step * jnp.eye(count), -step * jnp.eye(count)])
+    at = {"angle": 1.5, "penalty": PENALTY, "shift": 0.0}
+    moved = {name: at[name] + steps[:, i] * way for i, (name, way) in enumerate(ways.items())}
+    weight = jax.random.normal(jax.random.key(0), (STEPS, 1, 3))
+
+    def total(moved: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
+        motion = turned(moved)
+        each = jnp.sum(weight * motion.q, axis=(0, 2))
+        return jnp.sum(each), (each, motion)
+
+    slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))(moved)
+    assert (motion.status == Status.CONVERGED).all()
+    np.testing.assert_array_equal(motion.derivative_status, DerivativeStatus.EXACT)
+    off = np.asarray(jnp.concatenate([x.reshape(STEPS, -1) for x in jax.tree.leaves(motion.yielded)], axis=1))
+    assert 0 < np.any(off != 0, axis=1).sum() < STEPS
+    _, ahead, back = np.asarray(each).reshape(3, -1)
+    for i, (name, way) in enumerate(ways.items()):
+        difference = (ahead[i] - back[i]) / (2 * step)
+        assert abs(difference) > 1e-4 and float(slopes[name][i] * way) == pytest.approx(difference, rel=1e-4), name
