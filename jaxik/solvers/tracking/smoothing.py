@@ -29,8 +29,8 @@ WEIGHTS = tuple(HORIZON ** (2 * k) for k in range(ORDERS))
 # Squared residuals of the path weigh as much more than all of that. In double precision what is left of them moves a
 # third difference by 1e-9 rad when waypoints are put back at the end; 1e5 left 1e-7, a hundredth of a limit on jerk.
 TIGHT = {False: 30.0, True: 1e7}  # by whether the precision is double
-# Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return. With 3e-7 in
-# float32 a cup's way with rows that yield had systems that were not positive.
+# Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return. With 3e-7
+# in float32 the way of a cup with rows that yield had systems that were not positive.
 RIDGE = {False: (1e-6, 1e-6), True: (1e-17, 1e-9)}
 # The longest change of a joint in one Gauss-Newton step [rad or m], as tasks are not linear.
 REACH = 0.2
