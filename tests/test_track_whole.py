@@ -39,7 +39,7 @@ from jaxik.numerics.block_tridiagonal import (
 )
 from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.path_result import status_of
-from jaxik.solvers.tracking.shortest_path import STRAINED, shortest_path
+from jaxik.solvers.tracking.shortest_path import SPREAD, STRAINED, shortest_path
 
 # A crane that turns by 400 degrees and has one joint more than a point needs.
 CRANE = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody><body pos="0 0 .3">
@@ -412,8 +412,11 @@ def test_options_are_checked() -> None:
 @pytest.mark.parametrize("fixed", [False, True])
 def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> None:
     rng = np.random.default_rng(seed)
-    steps, lanes, jump_cost = 5, 4, 2
-    q, missed = rng.uniform(-1, 1, (steps, lanes, 4)), rng.uniform(size=(steps, lanes)) < 0.3
+    steps, lanes, jump_cost = 5, 4, 3
+    q, missed = (
+        rng.uniform(-3, 3, (steps, lanes, 4)) * rng.uniform(size=(steps, lanes, 1)),
+        rng.uniform(size=(steps, lanes)) < 0.3,
+    )
     (miss, penalty), longest = rng.uniform(size=(2, steps, lanes)), np.full(4, 0.8)
     start = q[0].mean(axis=0) if fixed else None
 
@@ -422,7 +425,8 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
         ways = np.diff(([start] if fixed else []) + at, axis=0) / longest
         lost = [t for t, lane in enumerate(lanes_taken) if missed[t, lane]]
         furthest = np.abs(ways).max(axis=1)
-        events = np.where(furthest > STRAINED, jump_cost, furthest > 1)
+        events = np.where(furthest > STRAINED, jump_cost - 1, furthest > 1)
+        events = np.where(furthest > SPREAD, jump_cost, events)
         return len(lost) + np.sum(events), np.sum(ways**2) + sum(
             (miss[t, lane] if t in lost else 0) + penalty[t, lane] for t, lane in enumerate(lanes_taken)
         )
@@ -448,7 +452,7 @@ def test_a_bound_of_zero_that_is_kept_is_not_passed() -> None:
     def seen() -> tuple[Any, Any]:
         distances = barrier.distances(none, none - bound, none + bound, none == 0, none + 1)
         begun = barrier.begun(distances)
-        return barrier.passed(begun, distances), barrier.slopes(begun, distances, jnp.zeros(()))
+        return barrier.passed(distances), barrier.slopes(begun, distances, jnp.zeros(()))
 
     passed, slopes = seen()
     assert passed == 0

@@ -194,13 +194,15 @@ def moved(
     return Interior(slack, multiplier, yields, jnp.minimum(along, across)), along
 
 
-def passed(inside: Interior, distances: Distances) -> jax.Array:
-    """By how much a limit is passed at most, beyond what it yields, in half widths (*batch,); 0 for none."""
-    beyond = -distances.room - inside.yields
-    return jnp.max(jnp.where(distances.counts, beyond, 0), axis=(0, 1, 2, -1), initial=0)
+def passed(distances: Distances) -> jax.Array:
+    """By how much a limit that holds is passed at most, in half widths (*batch,); 0 for none."""
+    holds = distances.counts & jnp.isinf(distances.price)
+    return jnp.max(jnp.where(holds, -distances.room, 0), axis=(0, 1, 2, -1), initial=0)
 
 
 def ended(inside: Interior, distances: Distances) -> jax.Array:
     """Whether limits hold, but for what a step mends, and mu is where it ends (*batch,)."""
     double = inside.slack.dtype == jnp.float64
-    return (passed(inside, distances) <= KEPT[double]) & (gap(inside, distances) <= 2 * LAST_MU[double])
+    beyond = jnp.where(distances.counts, -distances.room - inside.yields, 0)
+    met = jnp.max(beyond, axis=(0, 1, 2, -1), initial=0) <= KEPT[double]
+    return met & (gap(inside, distances) <= 2 * LAST_MU[double])

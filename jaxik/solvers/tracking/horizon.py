@@ -45,7 +45,7 @@ class Horizon(NamedTuple):
       problem: leaves of tasks over time (N, *batch, ...); its tasks are those of the path and preferences.
       path: names of the tasks of the path; static.
       stage (N, *batch), or of axes of size one: whether a stage is a waypoint.
-      known (N, *batch): whether its targets count, which may not be finite.
+      known: by name of a task (N, *batch), whether its target counts, which may not be finite; all do of others.
       bounds: by order, lower and upper (2, *batch, nv) of displacement, and of its first and second difference.
       linked (N, *batch): whether the step to a stage is to be smooth; one that is none leaves the path.
       limited (): 1, or 0 for the limits of displacements alone, to begin with: most motions that are smooth keep the
@@ -60,7 +60,7 @@ class Horizon(NamedTuple):
     problem: Problem
     path: tuple[str, ...]
     stage: jax.Array
-    known: jax.Array
+    known: dict[str, jax.Array]
     bounds: tuple[jax.Array, ...]
     linked: jax.Array
     limited: jax.Array
@@ -119,7 +119,7 @@ class Rows(NamedTuple):
       residual (m,), jacobian (m, nv): of the path and of constraints that yield, weighted.
       tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
       penalty (m,): of rows that yield, infinite for those of the path.
-      preferred_square (nv, nv), preferred_gradient (nv,): of preferences, J'J and J'r.
+      preferred_square (nv, nv), preferred_gradient (nv,), preferred_cost (): of preferences, J'J, J'r and r'r / 2.
       curvature (nv, nv): what the Hessian has beyond J'J.
       at (nv,): coordinates of joints.
       room_below, room_above (nv,): how far these may go.
@@ -132,6 +132,7 @@ class Rows(NamedTuple):
     penalty: jax.Array
     preferred_square: jax.Array
     preferred_gradient: jax.Array
+    preferred_cost: jax.Array
     curvature: jax.Array
     at: jax.Array
     room_below: jax.Array
@@ -147,7 +148,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         problem: Problem,
         q: jax.Array,
         stage: jax.Array,
-        known: jax.Array,
+        known: dict[str, jax.Array],
         yielding: dict[str, jax.Array],
         pull: jax.Array | None = None,
     ) -> Rows:
@@ -155,12 +156,12 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         kin = forward(constants_of(robot, tasks.values()), q)
         kept = {n: t for n, t in tasks.items() if n in path or n in yielding}
         preferred = {n: t for n, t in tasks.items() if n not in kept}
-        residual, jacobian, tolerance, penalty = _rows(robot, kept, kin, stage & known, within, yielding)
-        wanted, slopes, *_ = _rows(robot, preferred, kin, stage & known)
+        residual, jacobian, tolerance, penalty = _rows(robot, kept, kin, stage, known, within, yielding)
+        wanted, slopes, *_ = _rows(robot, preferred, kin, stage, known)
         bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
         if pull is not None:
             bent = curvature_of(robot, kept, kin, pull) + curvature_of(robot, preferred, kin, wanted)
-            bent = jnp.where(stage & known & jnp.all(jnp.isfinite(bent)), bent, 0)
+            bent = jnp.where(stage & jnp.all(jnp.isfinite(bent)), bent, 0)
         lower, upper = manifold.tangent_bounds(effective_joint_limits(problem))
         at = manifold.scalar_coordinates(robot.topology, q)
         moves = jnp.broadcast_to(stage, (robot.nv,))
@@ -173,6 +174,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
             penalty=penalty,
             preferred_square=slopes.T @ slopes,
             preferred_gradient=wanted @ slopes,
+            preferred_cost=wanted @ wanted / 2,
             curvature=bent,
             at=at,
             room_below=lower - at,
@@ -180,8 +182,8 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
             moves=moves,
         )
 
-    ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0, "known": 0, "pull": 1}
-    ranks["yielding"] = dict.fromkeys(horizon.yielding, 0)
+    ranks = {"problem": core_ranks(problem), "q": 1, "stage": 0, "pull": 1}
+    ranks |= {"known": dict.fromkeys(horizon.known, 0), "yielding": dict.fromkeys(horizon.yielding, 0)}
     given = {"problem": problem, "q": q, "stage": horizon.stage, "known": horizon.known, "yielding": horizon.yielding}
     given |= {} if pull is None else {"pull": pull}
     return over_batch(of_stage, given, {name: ranks[name] for name in given})
@@ -191,7 +193,8 @@ def _rows(
     robot: Robot,
     tasks: dict[str, Task],
     kin: Kinematics,
-    counts: jax.Array,
+    stage: jax.Array,
+    known: Mapping[str, jax.Array],
     within: tuple[str, ...] = (),
     yielding: Mapping[str, jax.Array] = MappingProxyType({}),
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -211,7 +214,7 @@ def _rows(
         residual, jacobian, boxes = vmap_group(of_task, group, kin)
         # A waypoint that is not finite has no rows, and the motion goes on through it.
         fine = jnp.all(jnp.isfinite(residual), axis=-1) & jnp.all(jnp.isfinite(jacobian), axis=(-2, -1))
-        fine = (fine & counts)[:, None]
+        fine = (fine & stage & jnp.stack([jnp.asarray(known.get(name, True)) for name in group.names]))[:, None]
         residual, jacobian = jnp.where(fine, residual, 0), jnp.where(fine[..., None], jacobian, 0)
         uses = jnp.asarray([name in within for name in group.names])[:, None]
         boxes = jnp.where(fine & uses, boxes, 0)

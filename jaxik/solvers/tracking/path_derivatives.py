@@ -6,6 +6,7 @@ multiplier z, whose distance changes by A dq + db, has A dq - (s / z) dz = -db, 
 where it is active, and next to nothing where it is not.
 """
 
+import functools
 from typing import Any
 
 import jax
@@ -59,7 +60,9 @@ def motion_tangent(
     def optimality(values: list[Any]) -> Unknowns:
         return _optimality(*at(values), about.smooth.pull, firm[:, :kinds], given_way)
 
-    held = jnp.where(yields(rows), as_rows(both[kinds:], rows.residual.shape[-1]), jnp.inf)
+    # Of an interior point that never began nothing is stiff.
+    some = jnp.maximum(as_rows(both[kinds:], rows.residual.shape[-1]), jnp.finfo(q.dtype).tiny)
+    held = jnp.where(yields(rows), some, jnp.inf)
     system, positive = kkt_system(horizon, q, rows, held, both[:kinds])
     right = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
     free = rows.moves & positive[..., None]
@@ -70,13 +73,16 @@ def motion_tangent(
     return moved, _status(horizon, q, rows, plan, about, valid, system.solves())
 
 
-def _known(shape: tuple[int, ...], given: Given) -> jax.Array:
-    """Whether all targets of a waypoint are finite (T, *batch)."""
-    known = jnp.ones((1, *shape), bool)
-    for x in jax.tree.leaves(given.values):
-        fine = jnp.isfinite(x)
-        known = known & jnp.all(fine.reshape(*fine.shape[: 1 + len(shape)], -1), axis=-1)
-    return known
+def _known(shape: tuple[int, ...], given: Given) -> dict[str, jax.Array]:
+    """By name of a task, whether what changes of it over time is finite (T, *batch)."""
+
+    def of_task(fields: dict[str, Any]) -> jax.Array:
+        fine = [jnp.isfinite(x) for x in jax.tree.leaves(fields)]
+        return functools.reduce(
+            jnp.logical_and, (jnp.all(x.reshape(*x.shape[: 1 + len(shape)], -1), axis=-1) for x in fine)
+        )
+
+    return {name: of_task(fields) for name, fields in given.values.items()}
 
 
 def _finite(values: Any) -> Any:

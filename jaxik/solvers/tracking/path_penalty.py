@@ -33,7 +33,7 @@ def _of_joints(problem: Problem, key: str, q: jax.Array) -> jax.Array:
 
 def _of_constraints(problem: Problem, q: jax.Array) -> list[jax.Array]:
     robot, constraints = problem.robot, elastic_constraints_of(problem)
-    kin, found = forward(constants_of(robot, constraints.values()), q), []
+    kin, found = forward(constants_of(robot, [each.of for each in constraints.values()]), q), []
     for each in constraints.values():
         residual = each.of.residual(robot, kin)
         missed = sum(jnp.sum(jnp.abs(w * r)) for w, r in pairs(row_weights(each.of, residual), residual))

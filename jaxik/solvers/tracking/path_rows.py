@@ -79,4 +79,5 @@ def rows_held(inside: barrier.Interior, distances: barrier.Distances, kinds: int
     multiplier, beyond, counts = (x[:, kinds:] for x in (inside.multiplier, inside.yields, distances.counts))
     price = distances.price[kinds:]
     left = (price - multiplier) / price
-    return as_rows(jnp.all(counts & (beyond * UNIT / ROUNDED < left), axis=0), m)
+    # Before limits are looked at there are no multipliers, and nothing is known of what holds.
+    return as_rows(jnp.all(counts & (multiplier > 0) & (beyond * UNIT / ROUNDED < left), axis=0), m)

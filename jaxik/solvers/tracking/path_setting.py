@@ -1,6 +1,8 @@
 """What a whole path is given: its tasks, the bounds of its steps, and the horizon that is smoothed."""
 
 import functools
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -179,7 +181,7 @@ def horizon_of(
     q: jax.Array,
     jumped: jax.Array,
     limited: jax.Array,
-    known: jax.Array | bool = True,
+    known: Mapping[str, jax.Array] = MappingProxyType({}),
     loose: jax.Array | bool = False,
 ) -> tuple[Horizon, jax.Array]:
     """The horizon of a motion, and the motion with the stages before it.
@@ -189,7 +191,7 @@ def horizon_of(
       q (T, *batch, nq): waypoints, those behind the last that counts as well.
       jumped (T, *batch): whether the step to a waypoint is none that is to be smooth.
       limited (): as of `Horizon`.
-      known (T, *batch): whether waypoints' targets count.
+      known: by name of a task (T, *batch), whether its targets count.
       loose (): as of `Horizon`.
     """
     topology, q0, dt = given.problem.robot.topology, given.q0, given.dt
@@ -210,7 +212,7 @@ def horizon_of(
     # A free start is in motion already.
     first = ORDERS if q0 is None else 0
     linked = (at > first) & (at < given.steps + ORDERS) & jnp.concatenate([jnp.ones_like(jumped[:ORDERS]), ~jumped])
-    known = jnp.concatenate([jnp.ones((ORDERS, *shape), bool), jnp.broadcast_to(known, jumped.shape)])
+    every_known = {name: longer(jnp.broadcast_to(x, jumped.shape)) for name, x in known.items()}
     bounds = bounds_of(given.problem, dt, given.options.longest_step)
 
     def spread(x: jax.Array, share: float = SPARE) -> jax.Array:
@@ -230,7 +232,7 @@ def horizon_of(
         problem=every,
         path=path,
         stage=stage,
-        known=known,
+        known=every_known,
         bounds=bounds,
         linked=linked,
         limited=limited,

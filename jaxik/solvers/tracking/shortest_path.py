@@ -14,6 +14,9 @@ TIED = 1e-6
 # Steps that are longer than they may be by up to this count as a waypoint missed and not as a jump: the tolerances of
 # the path may make them shorter.
 STRAINED = 1.5
+# Jumps up to so many times the longest step may be spread over several steps by smoothing, and count as one waypoint
+# missed less.
+SPREAD = 6.0
 
 
 class Cost(NamedTuple):
@@ -60,10 +63,11 @@ def shortest_path(
 
     def move(a: jax.Array, b: jax.Array) -> Cost:
         way = manifold.difference(topology, a, b)
-        jump, strained = (~jnp.all(jnp.abs(way) <= share * longest_step) for share in (STRAINED, 1.0))
+        far, jump, strained = (~jnp.all(jnp.abs(way) <= x * longest_step) for x in (SPREAD, STRAINED, 1.0))
         # A joint that must not move has no share, and not 0 / 0.
         share = jnp.where(longest_step > 0, way / jnp.where(longest_step > 0, longest_step, 1), 0)
-        return Cost(jnp.where(jump, jump_cost, strained.astype(jnp.int32)), jnp.sum(share * share))
+        short = jnp.where(jump, jnp.maximum(jump_cost - 1, 1), strained.astype(jnp.int32))
+        return Cost(jnp.where(far, jump_cost, short), jnp.sum(share * share))
 
     between = jax.vmap(jax.vmap(move, (None, 0)), (0, None))
 

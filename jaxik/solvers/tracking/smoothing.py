@@ -56,7 +56,7 @@ class Smooth(NamedTuple):
       q (N, *batch, nq): the motion.
       pull (N, *batch, m): multipliers of the path's weighted residuals.
       inside: slacks and multipliers of its limits.
-      passed (*batch,): by how much a limit is passed at most, in half widths; 0 for none.
+      passed (*batch,): by how much a limit is passed at most, in half widths.
       settled (*batch,): whether it is a minimum.
     """
 
@@ -126,6 +126,17 @@ def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
     return keeps(enumerate(horizon.bounds)), yields_nowhere & (not horizon.yielding)
 
 
+def paid(horizon: Horizon, q: jax.Array) -> jax.Array:
+    """What a motion (N, *batch, nq) costs (*batch,): movement, preferences, and penalties of what yields."""
+    rows = evaluated(horizon, q, None)
+    weight = jnp.asarray(WEIGHTS, q.dtype).reshape(-1, *(1,) * q.ndim) * links_of(horizon.linked)
+    movement = weight * jnp.stack(differences(horizon.problem.robot.topology, q)) ** 2
+    distances = with_rows(distances_of(horizon, q, rows), horizon, rows)
+    elastic = distances.counts & jnp.isfinite(distances.price)
+    yielded = jnp.where(elastic, distances.price * jnp.maximum(-distances.room, 0), 0)
+    return jnp.sum(movement, axis=(0, 1, -1)) / 2 + rows.preferred_cost.sum(axis=0) + yielded.sum(axis=(0, 1, 2, -1))
+
+
 def chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
     """By a mask (*batch,)."""
 
@@ -182,7 +193,9 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     change = change * jnp.where(limited, share, most)[..., None]
     change = jnp.where(smooths, change, jnp.where(horizon.loose, 0, jnp.clip(change, lower, upper)))
     furthest = jnp.max(jnp.abs(change), axis=(0, -1))
-    passed = jnp.where(limited, barrier.passed(inside, distances), jnp.where(smooths, jnp.inf, before.passed))
+    # What is passed by rounding alone is kept; of motions before limits are looked at nothing is known.
+    beyond = jnp.maximum(barrier.passed(distances), barrier.KEPT[q.dtype == jnp.float64])
+    passed = jnp.where(limited & (taken > FREE), beyond, jnp.where(smooths, jnp.inf, before.passed))
     settles = limited & (reach <= horizon.settled) & barrier.ended(inside, distances)
     inside = jax.tree.map(lambda new, old: jnp.where(limited, new, old), moved, before.inside)
     q = _moved(horizon.problem, q, change, smooths.astype(q.dtype))

@@ -16,6 +16,7 @@ from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.problem import (
     Problem,
+    elastic_constraints_of,
     elastic_limits_of,
     limits_of,
     with_tasks,
@@ -29,13 +30,13 @@ from jaxik.solvers.tracking.path_derivatives import motion_tangent
 from jaxik.solvers.tracking.path_penalty import penalties
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
-from jaxik.solvers.tracking.shortest_path import shortest_path
-from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, smoothed
+from jaxik.solvers.tracking.shortest_path import SPREAD, shortest_path
+from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, smoothed
 from jaxik.solvers.tracking.targets import placed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
-# Jumps up to so many times the longest step may be spread over several steps by smoothing.
-SPREAD = 6.0
+# A motion that costs more by so much is as good.
+TIED = 1.01
 MISS = 1e3  # of |cost * residual| of a waypoint that is missed, against the movement of a step
 
 
@@ -136,10 +137,30 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
         over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
         jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
         status = status_of(placed(problem, given.values), every, jumped)
-        best = jnp.argmin(events_of(status, jumped, options.jump_cost, counts), axis=0)
+        best = _best(shape, given, every, jumped, events_of(status, jumped, options.jump_cost, counts))
         q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
         none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
         return Plan(q, status, jumped, none), Found(found, parted, (best > 0) | loose, tied)
+
+
+def _best(shape: tuple[int, ...], given: Given, every: jax.Array, jumped: jax.Array, events: jax.Array) -> jax.Array:
+    """The index (*batch,) of the motion (k, T, *batch, nq) of fewest events (k, *batch).
+
+    Of those with as many, where something may yield, of one within its limits; of these of the one that costs least, as
+    smoothing may not have settled. The first one, which has derivatives, unless another is better by a hundredth.
+    """
+    fewest = events == jnp.min(events, axis=0)
+    if not (elastic_limits_of(given.problem) or elastic_constraints_of(given.problem)):
+        return jnp.argmax(fewest, axis=0)
+
+    def judged(motion: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        horizon, q = horizon_of(shape, given, *motion, jnp.ones((), every.dtype))
+        return kept(horizon, q)[0], paid(horizon, q)
+
+    keeps, cost = lax.map(judged, (every, jumped))
+    within = fewest & (keeps | ~jnp.any(fewest & keeps, axis=0))
+    cost = jnp.where(within, cost, jnp.inf)
+    return jnp.where(cost[0] <= TIED * jnp.min(cost, axis=0), 0, jnp.argmin(cost, axis=0))
 
 
 @jax.custom_jvp
