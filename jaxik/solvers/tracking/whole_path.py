@@ -27,7 +27,7 @@ from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.candidates import candidates
 from jaxik.solvers.tracking.path_derivatives import motion_tangent
-from jaxik.solvers.tracking.path_penalty import penalties
+from jaxik.solvers.tracking.path_penalty import drawing_tasks, penalties
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
 from jaxik.solvers.tracking.shortest_path import SPREAD, shortest_path
@@ -185,7 +185,8 @@ def _cheapest(
     """The configurations (T, *batch, nq) of the best of all candidates, and whether others are as good (*batch,)."""
     problem, q0, options = given.problem, given.q0, given.options
     topology = problem.robot.topology
-    path = without_elastic(with_tasks(problem, {name: problem.tasks[name] for name in path_tasks(problem)}))
+    followed_tasks = {name: problem.tasks[name] for name in path_tasks(problem)}
+    path = without_elastic(with_tasks(problem, followed_tasks | drawing_tasks(problem, lanes, len(shape))))
     followed = {
         name: fields for name, fields in given.values.items() if name in path.tasks or name in (path.constraints or {})
     }
@@ -204,7 +205,8 @@ def _cheapest(
         q: jax.Array, missed: jax.Array, miss: jax.Array, penalty: jax.Array, longest: jax.Array, start: Any
     ) -> tuple[jax.Array, jax.Array]:
         # Smoothing counts half of the squared displacement.
-        penalty = 2 * penalty / jnp.max(longest) ** 2
+        furthest = jnp.max(longest)
+        penalty = 2 * penalty / jnp.where(furthest > 0, furthest, 1) ** 2
         chosen, tied = shortest_path(topology, q, missed, MISS * miss, penalty, longest, options.jump_cost, start)
         return jnp.take_along_axis(q, chosen[:, None, None], axis=1)[:, 0], tied
 
