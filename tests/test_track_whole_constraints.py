@@ -3,35 +3,26 @@
 from functools import cache
 from typing import Any
 
-import daqp
 import jax
 import jax.numpy as jnp
 import jaxlie
 import mujoco
 import numpy as np
 import pytest
+from two_slides import DT, START, STEPS, TIMES, VELOCITY, along, known, minimum, movement, of_joint, places, slides
 
 import jaxik
 from jaxik import DerivativeStatus, Elastic, FrameTask, Problem, Status, VelocityLimit, WholePathOptions, track
 from jaxik.solvers.tracking.path_penalty import penalties
 
-# Two slides along one line, of which the tip is moved by both: paths and constraints are linear, motions are minima.
-SLIDES = """<mujoco><worldbody><body>
-  <joint name="far" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/><site name="mid"/>
-  <body><joint name="near" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
-    <site name="tip"/></body></body></worldbody></mujoco>"""
 # A hand in a plane that three hinges move, of which a point needs two.
 PLANAR = """<mujoco><compiler angle="radian" autolimits="true"/><worldbody>
   <body><joint name="a" axis="0 1 0" range="-3 3"/><geom size=".05"/>
     <body pos=".5 0 0"><joint name="b" axis="0 1 0" range="-3 3"/><geom size=".05"/>
       <body pos=".4 0 0"><joint name="c" axis="0 1 0" range="-3 3"/><geom size=".05"/>
         <site name="tip" pos=".2 0 0"/></body></body></body></worldbody></mujoco>"""
-STEPS, DT = 18, 0.1
 # By which a hand yields on a part of its way.
 PENALTY = 30.0
-START, VELOCITY = np.array([0.3, -0.3]), np.array([0.2, 0.3])
-WEIGHTS = 1.0, 64.0, 4096.0
-TIMES = np.linspace(0, 1, STEPS + 1)[1:]
 # Where the middle is to be over time [m], the cost of that, and the penalty.
 CASES: dict[str, tuple[np.ndarray, float, float]] = {
     "held where it gets": (0.3 + 0.36 * TIMES, 1.0, 40.0),
@@ -41,21 +32,6 @@ CASES: dict[str, tuple[np.ndarray, float, float]] = {
     "now and then": (0.3 + 0.1 * np.sin(9 * TIMES), 1.0, 0.1),
     "not known at two waypoints": (np.where(np.abs(TIMES - 0.5) < 0.05, np.nan, 0.32 + 0.2 * TIMES), 1.0, 2.0),
 }
-
-
-@cache
-def slides() -> jaxik.Robot:
-    return jaxik.load_robot(mujoco.MjModel.from_xml_string(SLIDES))
-
-
-def places() -> np.ndarray:
-    """Of the tip (STEPS,) [m]."""
-    return 0.9 * TIMES - 0.04 * np.sin(2 * np.pi * TIMES)
-
-
-def along(x: Any) -> jaxlie.SE3:
-    x = jnp.asarray(x)
-    return jaxlie.SE3.from_translation(jnp.stack([x, 0 * x, 0 * x], axis=-1))
 
 
 @cache
@@ -84,32 +60,19 @@ def program(name: str) -> tuple[np.ndarray, ...]:
     The first three of all times are given: those of the start and before it.
     """
     middle, cost, penalty = CASES[name]
-    n = 2 * (STEPS + 3)
-    difference, bent = np.eye(STEPS + 3), np.zeros((n, n))
-    for weight in WEIGHTS:
-        difference = np.diff(difference, axis=0)
-        for joint in range(2):
-            rows = np.kron(difference, np.eye(2)[joint])
-            bent += weight * rows.T @ rows
-    counts = np.isfinite(middle)
-    rows, goal = np.kron(np.eye(STEPS + 3)[3:], np.eye(2)[0])[counts], middle[counts]
-    k = len(rows)
-    both = np.concatenate([np.eye(n)[:6], np.kron(np.eye(STEPS + 3), np.ones((1, 2)))[3:]])
-    before = (START - k * DT * VELOCITY for k in (2, 1, 0))
-    known, far = np.concatenate([*before, places()]), np.full(k, 1e30)
+    counts, bent, (both, given) = np.isfinite(middle), movement(), known()
+    rows, goal = of_joint(np.eye(STEPS + 3)[3:], 0)[counts], middle[counts]
+    k, n = rows.shape
+    far = np.full(k, 1e30)
     matrix = np.block([[rows, -np.eye(k)], [rows, np.eye(k)], [both, np.zeros((len(both), k))]])
-    lower, upper = np.concatenate([-far, goal, known]), np.concatenate([goal, far, known])
+    lower, upper = np.concatenate([-far, goal, given]), np.concatenate([goal, far, given])
     price = np.concatenate([np.zeros(n), np.full(k, cost * penalty)])
     return np.pad(bent, [(0, k)] * 2), price, matrix, lower, upper
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_motions_are_minima_of_the_program_with_slack_variables(name: str) -> None:
-    bent, price, matrix, lower, upper = program(name)
-    sense = np.where(lower == upper, 5, 0).astype(np.int32)
-    x, _, flag, _ = daqp.solve(bent, price, matrix, upper, lower, sense, primal_tol=1e-11, dual_tol=1e-11)
-    assert flag == 1
-    exact = x[: 2 * (STEPS + 3)].reshape(-1, 2)
+    exact = minimum(program(name))
     q, yielded = of_case(name)
     np.testing.assert_allclose(q, exact[3:], atol=1e-7)
     missed = np.abs(exact[3:, 0] - CASES[name][0])

@@ -3,13 +3,26 @@
 from functools import cache
 from typing import Any
 
-import daqp
 import jax
 import jax.numpy as jnp
 import jaxlie
-import mujoco
 import numpy as np
 import pytest
+from two_slides import (
+    DT,
+    RANGE,
+    START,
+    STEPS,
+    VELOCITY,
+    along,
+    differences,
+    known,
+    minimum,
+    movement,
+    of_joint,
+    places,
+    slides,
+)
 
 import jaxik
 from jaxik import (
@@ -26,15 +39,7 @@ from jaxik import (
 )
 from jaxik.core.pytree import pytree
 
-# Two slides along one line, of which the tip is moved by both: paths are linear, and motions of programs are minima.
-SLIDES = """<mujoco><worldbody><body>
-  <joint name="far" type="slide" axis="1 0 0" range="-9 9"/><geom size=".05"/>
-  <body><joint name="near" type="slide" axis="1 0 0" range="-8.85 8.85"/><geom size=".05"/>
-    <site name="tip"/></body></body></worldbody></mujoco>"""
-STEPS, DT, SPARE = 18, 0.1, 0.995
-RANGE = np.array([9.0, 8.85])
-START, VELOCITY = np.array([0.3, -0.3]), np.array([0.2, 0.3])
-WEIGHTS = 1.0, 64.0, 4096.0
+SPARE = 0.995
 # Limits [m/s, m/s2] of "far" and "near", how far "far" may go [m], "near" less by what their ranges differ, and
 # penalties of the three kinds; by what the path makes of them.
 CASES = {
@@ -57,17 +62,6 @@ class OwnLimit(VelocityLimit):
     """Of a user."""
 
 
-@cache
-def slides() -> jaxik.Robot:
-    return jaxik.load_robot(mujoco.MjModel.from_xml_string(SLIDES))
-
-
-def places() -> np.ndarray:
-    """Of the tip (STEPS,) [m]."""
-    t = np.linspace(0, 1, STEPS + 1)[1:]
-    return 0.9 * t - 0.04 * np.sin(2 * np.pi * t)
-
-
 def run(at: dict[str, Any]) -> jaxik.Track:
     tip = FrameTask(slides().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
     speed, acceleration = OwnLimit(at["speed"]), AccelerationLimit(at["acceleration"])
@@ -78,12 +72,10 @@ def run(at: dict[str, Any]) -> jaxik.Track:
         Elastic(acceleration, penalty=at["penalty"][..., 1] / 10, order=1),
         Elastic(ConfigurationLimit(margin=RANGE[0] - at["reach"]), penalty=at["penalty"][..., 2], name="reach"),
     )
-    x = at["places"]
-    targets = jaxlie.SE3.from_translation(jnp.stack([x, 0 * x, 0 * x], axis=-1))
     options = WholePathOptions(candidates=2, smoothing_tolerance=1e-9)
     q0, velocity = jnp.asarray(START), jnp.asarray(VELOCITY)
     problem = Problem(slides(), {"tip": tip}, limits)
-    return track(problem, q0, DT, {"tip": targets}, velocity=velocity, mode="whole", options=options)
+    return track(problem, q0, DT, {"tip": along(at["places"])}, velocity=velocity, mode="whole", options=options)
 
 
 def given(cases: list[tuple]) -> dict[str, jax.Array]:
@@ -108,35 +100,23 @@ def program(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, 
     The first three of all times are given: those of the start and before it.
     """
     speed, acceleration, reach, penalties = CASES[name]
-    n = 2 * (STEPS + 3)
-    steps = [np.diff(np.eye(STEPS + 3), axis=0)]
-    for _ in range(2):
-        steps.append(np.diff(steps[-1], axis=0))
-    blocks, widths, prices = [], [], []
-    bent = np.zeros((n, n))
-    for order, weight in enumerate(WEIGHTS):
+    bent, (both, given), blocks, widths, prices = movement(), known(), [], [], []
+    for order, most in enumerate((np.multiply(speed, DT), np.multiply(acceleration, DT**2))):
         for joint in range(2):
-            rows = np.kron(steps[order], np.eye(2)[joint])
-            bent += weight * rows.T @ rows
-            if order < 2:
-                width = SPARE * (speed[joint] * DT, acceleration[joint] * DT**2)[order]
-                blocks.append(rows)
-                widths.append(np.full(len(rows), width))
-                prices.append(np.full(len(rows), penalties[order]))
+            blocks.append(of_joint(differences()[order], joint))
+            widths.append(np.full(len(blocks[-1]), SPARE * most[joint]))
+            prices.append(np.full(len(blocks[-1]), penalties[order]))
     for joint in range(2):
-        blocks.append(np.kron(np.eye(STEPS + 3)[3:], np.eye(2)[joint]))
+        blocks.append(of_joint(np.eye(STEPS + 3)[3:], joint))
         widths.append(np.full(STEPS, RANGE[joint] - (RANGE[0] - reach)))
         prices.append(np.full(STEPS, penalties[2]))
     rows, width, price = np.concatenate(blocks), np.concatenate(widths), np.concatenate(prices)
-    k = len(rows)
-    both = np.concatenate([np.eye(n)[:6], np.kron(np.eye(STEPS + 3), np.ones((1, 2)))[3:]])
-    before = (START - k * DT * VELOCITY for k in (2, 1, 0))
-    known = np.concatenate([*before, places()])
+    k, n = rows.shape
     none = np.zeros((len(both), k))
     matrix = np.block([[np.zeros((k, n)), np.eye(k)], [rows, -np.eye(k)], [rows, np.eye(k)], [both, none]])
     far = np.full(k, 1e30)
-    lower = np.concatenate([np.zeros(k), -far, -width, known])
-    upper = np.concatenate([far, width, far, known])
+    lower = np.concatenate([np.zeros(k), -far, -width, given])
+    upper = np.concatenate([far, width, far, given])
     return np.pad(bent, [(0, k)] * 2), np.concatenate([np.zeros(n), price]), matrix, lower, upper
 
 
@@ -151,11 +131,7 @@ def worth(name: str, q: np.ndarray) -> float:
 
 @pytest.mark.parametrize("name", CASES)
 def test_motions_are_minima_of_the_program_with_slack_variables(name: str) -> None:
-    bent, price, matrix, lower, upper = program(name)
-    sense = np.where(lower == upper, 5, 0).astype(np.int32)
-    x, _, flag, _ = daqp.solve(bent, price, matrix, upper, lower, sense, primal_tol=1e-11, dual_tol=1e-11)
-    assert flag == 1
-    exact = x[: 2 * (STEPS + 3)].reshape(-1, 2)
+    exact = minimum(program(name))
     q, _ = motion(name)
     assert worth(name, np.concatenate([exact[:3], q])) == pytest.approx(worth(name, exact), rel=1e-7)
     np.testing.assert_allclose(q, exact[3:], atol=1e-6)

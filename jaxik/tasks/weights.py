@@ -37,3 +37,10 @@ def weighted_rows(task: Any, residual: Any, jacobian: Any) -> tuple[jax.Array, j
         jnp.concatenate([jnp.ravel(w * r) for w, r in pairs(weights, residual)]),
         jnp.concatenate([(w[..., None] * j).reshape(-1, j.shape[-1]) for w, j in pairs(weights, jacobian)]),
     )
+
+
+def unmet(task: Any, errors: Any, tolerance: jax.Array | float) -> Any:
+    """What a task reports, 0 in rows within a tolerance and in rows of cost 0; what is not a number stays it."""
+    return jax.tree.map(
+        lambda w, e: jnp.where((w == 0) | (jnp.abs(e) <= tolerance), 0, e), row_weights(task, errors), errors
+    )

@@ -9,7 +9,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.problem.problem import elastic_joint_limit
 from jaxik.solvers.nonlinear.formulation import Formulation, hard_constraints, row_spans, rows, without_slack
 from jaxik.solvers.nonlinear.hard_constraint import WEIGHT, HardConstraint, yielding
-from jaxik.tasks.weights import pairs, row_weights
+from jaxik.tasks.weights import pairs, row_weights, unmet
 
 
 def row_penalties(prepared: Formulation, kin: Kinematics) -> jax.Array:
@@ -54,12 +54,7 @@ def yielded_of(prepared: Formulation, q: jax.Array, errors: dict[str, Any]) -> d
     for name in yielding(problem):
         task = problem.tasks[name]
         assert isinstance(task, HardConstraint)
-        off = jax.tree.map(
-            # What is not a number does not hold.
-            lambda w, e, task=task: jnp.where((w == 0) | (jnp.abs(e) <= task.tolerance), 0, e),
-            row_weights(task, errors[name]),
-            errors[name],
-        )
+        off = unmet(task, errors[name], task.tolerance)
         if task.limit is None:
             found[name] = off
         else:

@@ -1,5 +1,6 @@
 """A motion over all its waypoints, and what its tasks and joints have to say at each."""
 
+import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -94,6 +95,11 @@ def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:
     for _ in range(ORDERS - 1):
         found.append(found[-1] - later(found[-1], 1))
     return tuple(found)
+
+
+def coordinates(topology: Any, q: jax.Array) -> jax.Array:
+    """Of joints (..., nv), at configurations (..., nq)."""
+    return jnp.vectorize(functools.partial(manifold.scalar_coordinates, topology), signature="(q)->(v)")(q)
 
 
 def links_of(linked: jax.Array) -> jax.Array:

@@ -26,10 +26,11 @@ from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.tracking.banded import ORDERS, later
+from jaxik.solvers.tracking.horizon import coordinates
 from jaxik.solvers.tracking.loop import described_of, shares_of
 from jaxik.solvers.tracking.path_setting import Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
-from jaxik.tasks.weights import row_weights
+from jaxik.tasks.weights import row_weights, unmet
 
 # A limit is passed from here on, as a share of it; by whether the precision is double.
 PASSED = {False: 1e-4, True: 1e-9}
@@ -119,8 +120,8 @@ def _yielded(
       yielding: as of `elastic_bounds_of`.
       displacement, change (T, *batch, nv): of steps, and their differences.
     """
-    at = jnp.vectorize(functools.partial(manifold.scalar_coordinates, problem.robot.topology), signature="(q)->(v)")(q)
-    given, across = {0: displacement, 1: change, ORDERS: at}, {0: jumped, 1: jumped | later(jumped, 1)}
+    given = {0: displacement, 1: change, ORDERS: coordinates(problem.robot.topology, q)}
+    across = {0: jumped, 1: jumped | later(jumped, 1)}
     # What does not move counts for nothing.
     still = jnp.zeros((), bool) if problem.dof_mask is None else ~problem.dof_mask
 
@@ -140,12 +141,8 @@ def _missed(problem: Problem, residuals: dict[str, Any]) -> dict[str, Any]:
     constraints = elastic_constraints_of(problem)
 
     def of_one(constraints: dict[str, Elastic], residuals: dict[str, Any]) -> dict[str, Any]:
-        def off(w: jax.Array, r: jax.Array) -> jax.Array:
-            return jnp.where((w == 0) | (jnp.abs(r) <= FEASIBLE[r.dtype == jnp.float64]), 0, r)
-
-        return {
-            n: jax.tree.map(off, row_weights(each.of, residuals[n]), residuals[n]) for n, each in constraints.items()
-        }
+        double = next(iter(jax.tree.leaves(residuals))).dtype == jnp.float64
+        return {name: unmet(each.of, residuals[name], FEASIBLE[double]) for name, each in constraints.items()}
 
     found = {name: residuals[name] for name in constraints}
     ranks = {"constraints": core_ranks(constraints), "residuals": core_ranks(found, 1)}

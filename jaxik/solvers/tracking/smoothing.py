@@ -5,7 +5,6 @@ tasks. Limits on joints, speed, acceleration and jerk are met by a primal-dual i
 "Numerical Optimization", 19.3), which needs no motion within them to start from: `barrier` has its rows.
 """
 
-import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -20,7 +19,16 @@ from jaxik.problem.problem import Problem, effective_joint_limits
 from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.banded import ORDERS, adjoint, bands_of, blocks_of, solved
 from jaxik.solvers.tracking.barrier import Interior
-from jaxik.solvers.tracking.horizon import SPARE, Horizon, Rows, changes_of, differences, evaluated, links_of
+from jaxik.solvers.tracking.horizon import (
+    SPARE,
+    Horizon,
+    Rows,
+    changes_of,
+    coordinates,
+    differences,
+    evaluated,
+    links_of,
+)
 from jaxik.solvers.tracking.path_rows import as_kinds, as_rows, centring_of, rounded, rows_held, with_rows, yields
 
 # Steps over which motion is smoothed: squared differences of order k weigh HORIZON^(2k) as much as displacements.
@@ -114,8 +122,8 @@ def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
     Of constraints that yield that is not known.
     """
     topology = horizon.problem.robot.topology
-    at = jnp.vectorize(functools.partial(manifold.scalar_coordinates, topology), signature="(q)->(v)")(q)
-    found, links = (*differences(topology, q), at), (*links_of(horizon.linked), horizon.stage[..., None])
+    found = *differences(topology, q), coordinates(topology, q)
+    links = *links_of(horizon.linked), horizon.stage[..., None]
 
     def keeps(limits: Iterable[tuple[int, jax.Array]]) -> jax.Array:
         given = ((k, x if k == ORDERS else x / SPARE) for k, x in limits)
