@@ -49,11 +49,11 @@ def linkage(count: int) -> jax.Array:
     return jnp.linspace(0.3, 0.9, count)[:, None] * jnp.asarray([1.0, -1.0, 0.3, 1.0])
 
 
-def solved_along(problem_of: Callable[[Any], Problem], max_steps: int) -> Any:
+def solved_along(problem_of: Callable[[Any], Problem], **options: Any) -> Any:
     """Solutions of problems made of what is given, and tangents of q, of what yields and of the cost along a motion."""
 
     def outcome(given: Any, q0: Any) -> Any:
-        found = jaxik.solve(problem_of(given), q0, options=SolveOptions(max_steps=max_steps))
+        found = jaxik.solve(problem_of(given), q0, options=SolveOptions(**options))
         return (found.q, found.yielded, found.cost), found
 
     @jax.jit

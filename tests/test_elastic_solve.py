@@ -192,13 +192,6 @@ def tip_at(**more: Any) -> FrameTask:
             "'configuration_limit' and 'near': in solve and search one ConfigurationLimit may yield",
         ),
         ({"rest": PostureTask(np.zeros(3))}, (Elastic(ConfigurationLimit()),), {}, "dls", "take step_rule='lm'"),
-        (
-            {"rest": PostureTask(np.zeros(3)), "turn": PostureTask(np.zeros(3), priority=1)},
-            (ConfigurationLimit(), Elastic(PositionLimit(arm().frame("tip"), [1.0, 0, 0], 9.0))),
-            {},
-            "lm",
-            "know one priority",
-        ),
         ({"rest": PostureTask(np.zeros(3))}, None, {"tip": None}, "dls", "'tip' is Elastic: take step_rule='lm'"),
     ],
 )

@@ -64,7 +64,7 @@ a configuration (paths in it are relative to its folder):
   constraints:                    # hold before all tasks, in the place of the model's equality constraints; {}: none
     level: {type: axis_align, frame: tcp, axis: [0, 0, 1], target: [0, 0, -1]}   # written as tasks, without priority
                                   # elastic: true, 10 or {penalty: 10, order: 0} in one of these, or in a half space,
-                                  # lets it yield where it cannot be held; tasks then have one priority
+                                  # lets it yield where it cannot be held
   fixed_joints: [joint3]          # joints that stay as they start
   start: home                     # home, mid-range, sample, a keyframe, {JOINT: VALUE} or nq values
   options: {max_steps: 100, initial_damping: 0.3, step_tolerance: 1e-5}

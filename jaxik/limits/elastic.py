@@ -32,10 +32,10 @@ class Elastic:
     For `step`, `solve`, `search`, and `track`; of limits along whole paths those of joints, speeds and accelerations.
 
     In `solve` and `search` the residual r of a task, or how far a `PositionLimit`, `DistanceLimit` or the
-    `ConfigurationLimit` of a hinge or slide is passed, adds `penalty * |row|` to the cost of the tasks, each row its
-    own, which all have one priority. What is found is a minimum of that sum: what is CONVERGED may have constraints
-    that yield, as `solution.yielded` says. Of a joint that others follow the limit is that inside which these keep
-    theirs as well; of a ball, and of what nothing moves, only limits that hold count.
+    `ConfigurationLimit` of a hinge or slide is passed, adds `penalty * |row|`, each row its own, to the cost of the
+    tasks of the highest priority; lower ones let nothing yield more. What is found is a minimum of that sum: what is
+    CONVERGED may have constraints that yield, as `solution.yielded` says. Of a joint that others follow the limit is
+    that inside which these keep theirs as well; of a ball, and of what nothing moves, only limits that hold count.
 
     In a step its rows, `J dq = -gain residual` of a task or `G dq <= h` of a limit, add `penalty * |row's violation|`
     to the objective of the step, each row its own. That is the exact L1 penalty (Fletcher, "Practical Methods of

@@ -335,11 +335,6 @@ def _check_elastic(problem: Problem) -> None:
             f"{several[0]!r} and {several[1]!r}: in solve and search one ConfigurationLimit may yield, beside others "
             "that hold; take the other one out of Elastic"
         )
-    if len(levels(without_velocity_tasks(problem))) > 1 and (yields := yielding_configurations(problem)):
-        raise JaxikError(
-            f"{yields[0]!r} is Elastic: solve and search then know one priority: give all tasks the same one, and a "
-            "small cost to those that matter less, or make what comes first a constraint"
-        )
 
 
 def check_closures(verb: str, problem: Problem) -> None:

@@ -144,7 +144,8 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
         unreachable, third = unreachable_terms(point, above, nullspace.inverses, multipliers)
         cotangents = tuple(jnp.where(c == 1, 0, x) for c, x in zip(unreachable.chosen, cotangents, strict=True))
         neglected = has_neglected_terms(point, above, unreachable)
-    hessian = square + lagrangian_hessian(point, (*cotangents, point.models[-1].residual)) + third
+    curve = lagrangian_hessian(point, (*cotangents, point.models[-1].residual), point.yields_at(-1))
+    hessian = square + curve + third
     hessian, inverse, space, minimum = _inverted(hessian, square, nullspace)
     side = jnp.where(bounds.active & bounds.lower, -1, jnp.where(bounds.active & bounds.upper, 1, 0)).astype(jnp.int32)
     hessians, inverses = [*above.hessians, hessian], [*nullspace.inverses, inverse]
@@ -160,10 +161,12 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
     non_unique = nullspace.rank + jnp.sum(jnp.diagonal(space)) < jnp.sum(free) - 0.5
     pairs = trust(point, above, cotangents, square)
     kink = pairs.kink
+    # What may yield does so for the tasks of the highest priority.
+    level = prepared.task_level
     if point.pull is not None:
-        kink = kink | _hardly_holds(point, cotangents[0])
+        kink = kink | _hardly_holds(point, (*above.cotangents, cotangents)[level][0])
     if prepared.elastic is not None:
-        forces = jnp.abs(gradient) / (1 - at(FIRM, dtype))
+        forces = jnp.abs((*above.gradients, gradient)[level]) / (1 - at(FIRM, dtype))
         kink = kink | jnp.any(prepared.elastic.hardly_holds(jnp.where(cells == 0, side, 0), forces))
     statuses = (
         (non_unique, DerivativeStatus.NON_UNIQUE),

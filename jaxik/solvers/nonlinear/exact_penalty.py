@@ -1,10 +1,10 @@
 """Newton steps for constraints and joint limits that may yield: quadratic programs with an exact L1 penalty.
 
-Minimises the cost of the tasks plus `penalty * |violation|` of each row of the constraints (S l1 QP: Fletcher,
-"Practical Methods of Optimization", 1987, section 14.4). Each step minimises a quadratic model of the Lagrangian with
-the linearised rows, whose multipliers are capped at their penalties, within a trust region. The rows are evaluated
-where that leads, and the program is solved once more with what they curve: without this second-order correction a step
-along a curved constraint is refused, however short (the Maratos effect; same book, section 14.4).
+Minimises the cost of the tasks of the highest priority plus `penalty * |violation|` of each row of the constraints
+(S l1 QP: Fletcher, "Practical Methods of Optimization", 1987, section 14.4). Each step minimises a quadratic model of
+the Lagrangian with the linearised rows, whose multipliers are capped at their penalties, within a trust region. The
+rows are evaluated where that leads, and the program is solved once more with what they curve: without this second-order
+correction a step along a curved constraint is refused, however short (the Maratos effect; same book, section 14.4).
 
 A constraint that has to hold has a penalty as well, that grows where its multiplier asks for more.
 
@@ -174,6 +174,7 @@ def step(prepared: Formulation, state: State, options: SolveOptions) -> State:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
     errors_now = chosen(reported, state.errors)
+    judged = tuple(name for level in prepared.levels[: prepared.task_level + 1] for name in level)
     firm, strained = _firmness(prepared, state, multipliers, errors_now, accepted)
     cells, active, leaves = _next_cells(prepared, state, q, found, scale, accepted)
     stationary = verdict.stationary & ~strained & ~leaves
@@ -188,7 +189,7 @@ def step(prepared: Formulation, state: State, options: SolveOptions) -> State:
         cells=cells,
         radius=jnp.where(first, state.radius, verdict.radius),
         size=jnp.where(first, jnp.inf, verdict.size),
-        met=met(prepared, errors_now, tuple(name for level in prepared.levels for name in level)),
+        met=met(prepared, errors_now, judged),
         stationary=stationary,
         ended=stationary | (iterations >= options.max_steps) | (first & ~accepted),
         iterations=iterations,
@@ -260,7 +261,7 @@ def _next_cells(
 def _expanded(prepared: Formulation, q: jax.Array, scale: jax.Array, multipliers: jax.Array) -> tuple[Model, Any]:
     """The problem at a configuration (nq,), given units (n,) and multipliers (p,); and what tasks report there."""
     kin, limits, moving = evaluate(prepared, q), limits_at(prepared, q), prepared.moving
-    above, level = hard_constraints(prepared.problem), prepared.levels[-1]
+    above, level = hard_constraints(prepared.problem), prepared.levels[prepared.task_level]
     held, found = rows(prepared, kin, above), rows(prepared, kin, level)
     bent, force = curvature(prepared, kin, level, found.residual), found.residual @ found.jacobian
     if above:

@@ -36,7 +36,7 @@ FEASIBLE = (1e-5, 1e-9)
 class Found(NamedTuple):
     """A solution, the cost () of its highest level, and what a search wants to be small ().
 
-    Where constraints may yield, both are the cost of the tasks and of what yields.
+    Where something may yield, both are those of tasks, with what yields.
     """
 
     solution: Solution
@@ -78,8 +78,8 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     )
     if not may_yield(problem):
         return Found(solution, first_cost, cost)
-    whole = cost + price(prepared, evaluate(prepared, result.q))
-    return Found(solution, whole, whole)
+    yielded = price(prepared, evaluate(prepared, result.q))
+    return Found(solution, first_cost + yielded, cost + yielded)
 
 
 def _costs(context: Context, result: Result) -> tuple[jax.Array, jax.Array]:
@@ -87,10 +87,10 @@ def _costs(context: Context, result: Result) -> tuple[jax.Array, jax.Array]:
     prepared, cost = context.prepared, result.cost
     if len(prepared.levels) == 1:
         return cost, cost
-    kin = evaluate(prepared, result.q)
+    kin, first = evaluate(prepared, result.q), prepared.task_level if may_yield(prepared.problem) else 0
     cost, first_cost = (
         jnp.where(jnp.isfinite(cost), 0.5 * jnp.sum(rows(prepared, kin, names).residual ** 2), cost)
-        for names in (soft_tasks(prepared.problem), prepared.levels[0])
+        for names in (soft_tasks(prepared.problem), prepared.levels[first])
     )
     return cost, first_cost
 

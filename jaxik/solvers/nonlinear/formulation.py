@@ -65,6 +65,11 @@ class Formulation:
         """Names of the tasks of each priority, the highest first."""
         return levels(self.problem)
 
+    @property
+    def task_level(self) -> int:
+        """Which of the levels is that of the tasks of the highest priority: constraints come before."""
+        return 1 if hard_constraints(self.problem) else 0
+
 
 def hard_constraints(problem: Problem) -> Level:
     """Names of the hard constraints, which come before all tasks."""

@@ -36,6 +36,7 @@ class HardConstraint(Task):
       tolerance: largest norm () of each part of the residual.
       one_sided: whether its residual () may be positive as well, as a distance may.
       penalty: of what is `Elastic` that () of a row's violation, by the cost of the row; None: it has to hold.
+      offset: like its residual, what that is to be where it has yielded; None: zero.
       limit: of a limit that is `Elastic`, its key; static.
     """
 
@@ -43,6 +44,7 @@ class HardConstraint(Task):
     tolerance: Any = leaf(0)
     one_sided: bool = static(default=False)
     penalty: Any = leaf(0, default=None)
+    offset: Any = leaf(1, default=None)
     limit: str | None = static(default=None)
     priority = -1
 
@@ -68,7 +70,8 @@ class HardConstraint(Task):
         return self.task.reads_dofs(robot)
 
     def residual(self, robot: Robot, kin: Kinematics) -> Any:
-        return self.task.residual(robot, kin)
+        residual = self.task.residual(robot, kin)
+        return residual if self.offset is None else jax.tree.map(jnp.subtract, residual, self.offset)
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> Any:
         return self.task.jacobian(robot, kin)
@@ -89,7 +92,7 @@ class HardConstraint(Task):
 
     def report(self, robot: Robot, kin: Kinematics) -> Any:
         """The residual itself, which is constrained, rather than the error that the task reports."""
-        return self.task.residual(robot, kin)
+        return self.residual(robot, kin)
 
     def weights(self) -> Any:
         return jax.tree.map(lambda w: jnp.where(jnp.asarray(w) != 0, WEIGHT, 0), self.task.weights())

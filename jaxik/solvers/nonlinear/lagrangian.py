@@ -40,7 +40,7 @@ class LevelsAt(NamedTuple):
     """All levels to first order at one configuration, by degree of freedom (`models`) and box coordinate (`boxed`).
 
     Rows of constraints that yield are zero; `pull` has these with their constant forces in the place of residuals, and
-    `slope` (n,) those of joint limits that yield.
+    `slope` (n,) those of joint limits that yield. Both pull at the tasks of the highest priority.
     """
 
     prepared: Formulation
@@ -52,15 +52,24 @@ class LevelsAt(NamedTuple):
     slope: jax.Array | None = None
 
     def gradient(self, level: int) -> jax.Array:
-        """Gradient (n,) of a level's cost; of the last one with that of what yields."""
+        """Gradient (n,) of a level's cost, with that of what yields."""
         gradient = self.models[level].residual @ self.boxed[level]
-        last = level in (-1, len(self.models) - 1)
-        if last and self.slope is not None:
-            gradient = gradient + self.slope
-        if last and self.pull is not None:
-            pulled = to_box(self.prepared.moving, self.limits, self.pull.jacobian)
-            gradient = gradient + self.pull.residual @ pulled
-        return gradient
+        return gradient + self.yielding_gradient() if self.yields_at(level) else gradient
+
+    def yields_at(self, level: int) -> bool:
+        """Whether something may yield, and pulls at a level then."""
+        return self.yields and level % len(self.models) == self.prepared.task_level
+
+    @property
+    def yields(self) -> bool:
+        return self.pull is not None or self.slope is not None
+
+    def yielding_gradient(self) -> jax.Array:
+        """Gradient (n,) of the penalties of what yields."""
+        gradient = jnp.zeros_like(self.limits.lower) if self.slope is None else self.slope
+        if self.pull is None:
+            return gradient
+        return gradient + self.pull.residual @ to_box(self.prepared.moving, self.limits, self.pull.jacobian)
 
 
 def levels_at(prepared: Formulation, q: jax.Array) -> LevelsAt:
@@ -84,8 +93,11 @@ def _evaluate_levels(prepared: Formulation, q: jax.Array, limits: Box, levels: S
     return LevelsAt(prepared, kin, limits, models, boxed, pull, slope)
 
 
-def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array]) -> jax.Array:
-    """Second derivative (n, n) of the sum of cotangent . residual over the first levels, for constant cotangents."""
+def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array], pulls: Any) -> jax.Array:
+    """Second derivative (n, n) of the sum of cotangent . residual over the first levels, for constant cotangents.
+
+    `pulls`: whether () what yields is in it.
+    """
     prepared, moving, limits = point.prepared, point.prepared.moving, point.limits
     hessian = sum(
         curvature(prepared, point.kin, prepared.levels[j], cotangent, exact=True)
@@ -93,8 +105,9 @@ def lagrangian_hessian(point: LevelsAt, cotangents: Sequence[jax.Array]) -> jax.
     )
     gradient = sum(cotangent @ point.models[j].jacobian for j, cotangent in enumerate(cotangents))
     if point.pull is not None:
-        hessian = hessian + curvature(prepared, point.kin, prepared.levels[0], point.pull.residual)
-        gradient = gradient + point.pull.residual @ point.pull.jacobian
+        force = jnp.where(pulls, point.pull.residual, 0)
+        hessian = hessian + curvature(prepared, point.kin, prepared.levels[0], force)
+        gradient = gradient + force @ point.pull.jacobian
     inner = to_box(moving, limits, to_box(moving, limits, jnp.asarray(hessian)).T)
     return inner + box_curvature(prepared.robot, moving, point.kin.q, limits, jnp.asarray(gradient))
 
@@ -191,10 +204,12 @@ def levels_above(point: LevelsAt, inside: jax.Array) -> tuple[Levels, NullSpace]
         cotangents = tuple(J @ m for J, m in zip(point.boxed[:j], multipliers, strict=True))
         hessian, unreachable = jacobian.T @ jacobian, jnp.zeros((), bool)
         if j in may_be_unreachable(point.prepared):
-            curve = lagrangian_hessian(point, (*cotangents, model.residual))
+            curve = lagrangian_hessian(point, (*cotangents, model.residual), point.yields_at(j))
             unit = unit_of(hessian, curve)
             stationary, weight = is_stationary(model.residual, gradient / unit, unit, point.limits)
             unreachable = stationary & (weight > at(FIRM, weight.dtype))
+            if point.yields_at(j):
+                unreachable = unreachable | jnp.any(point.yielding_gradient() != 0)
             # The remainder of a residual that can reach zero would add curvature in the null space of the level.
             hessian = jnp.where(unreachable, hessian + curve, hessian)
         nullspace = nullspace.without(hessian)

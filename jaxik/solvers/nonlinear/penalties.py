@@ -1,12 +1,13 @@
 """What constraints and joint limits that yield cost, by how much they do, and with what force they pull."""
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
-from jaxik.problem.problem import elastic_joint_limit
+from jaxik.problem.problem import elastic_joint_limit, with_tasks
 from jaxik.solvers.nonlinear.formulation import Formulation, hard_constraints, row_spans, rows, without_slack
 from jaxik.solvers.nonlinear.hard_constraint import WEIGHT, HardConstraint, yielding
 from jaxik.tasks.weights import pairs, row_weights, unmet
@@ -61,3 +62,30 @@ def yielded_of(prepared: Formulation, q: jax.Array, errors: dict[str, Any]) -> d
             before = found.get(task.limit, jnp.zeros(0, off.dtype))
             found[task.limit] = jnp.concatenate([before, jnp.reshape(0 - off, 1)])
     return found
+
+
+class Violations(NamedTuple):
+    """By how much what may yield is off: constraints by name, like their residuals, and joints (n,) beyond limits."""
+
+    constraints: dict[str, Any]
+    joints: jax.Array | None
+
+
+def violations(prepared: Formulation, q: jax.Array, errors: dict[str, Any]) -> Violations:
+    """Of a configuration (nq,), and what tasks report there."""
+    tasks, found = prepared.problem.tasks, dict[str, Any]()
+    for name in yielding(prepared.problem):
+        task = tasks[name]
+        assert isinstance(task, HardConstraint)
+        found[name] = unmet(task, errors[name], task.tolerance)
+    return Violations(found, None if prepared.elastic is None else prepared.elastic.excess(q))
+
+
+def as_yielded(prepared: Formulation, at: Violations) -> Formulation:
+    """The formulation in which all that yields holds, by as much as it is off: lower priorities leave that as it is."""
+    problem, robot, elastic = prepared.problem, prepared.robot, prepared.elastic
+    tasks = {name: dataclasses.replace(problem.tasks[name], offset=off) for name, off in at.constraints.items()}
+    if elastic is not None and at.joints is not None:
+        ends = elastic.lower + jnp.minimum(at.joints, 0), elastic.upper + jnp.maximum(at.joints, 0)
+        robot = elastic.limiting(robot, ends)
+    return dataclasses.replace(prepared, problem=with_tasks(problem, {**problem.tasks, **tasks}), robot=robot)

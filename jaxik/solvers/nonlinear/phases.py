@@ -14,9 +14,10 @@ from jaxik.results.trace import row_of
 from jaxik.solvers.nonlinear import chain_steps, exact_penalty, levenberg_marquardt, nullspace_newton
 from jaxik.solvers.nonlinear.chain_steps import Outcome
 from jaxik.solvers.nonlinear.element import Context, Result, of_chains, of_level, of_state, split_of
-from jaxik.solvers.nonlinear.formulation import hard_constraints
+from jaxik.solvers.nonlinear.formulation import Formulation, errors, evaluate, hard_constraints
 from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
 from jaxik.solvers.nonlinear.newton import NEWTON
+from jaxik.solvers.nonlinear.penalties import Violations, as_yielded, violations
 from jaxik.solvers.nonlinear.scaling import least_damping
 from jaxik.solvers.options import SolveOptions
 
@@ -195,39 +196,57 @@ def _approach(meets: bool = True, constrained: bool = True) -> Phase:
     )
 
 
-def _lower(level: int, constrained: bool) -> Phase:
-    """Null-space Newton steps on a level below the highest.
+class _Lower(NamedTuple):
+    """One element on a lower level: what moves (nv,), if not all does, and what has yielded, if anything may."""
 
-    Of several chains those that the first phase has solved stay where they are. What moves (nv,) goes with the state.
-    """
+    moving: jax.Array | None
+    yielded: Violations | None
+    state: nullspace_newton.State
+
+
+def _lower(level: int, constrained: bool, yields: bool) -> Phase:
+    """Null-space Newton steps on a level below the highest."""
+    task_level = 1 if constrained else 0
 
     def active(result: Result) -> jax.Array:
-        if level > 1:
+        if level > 1 or yields:
             return result.stationary | result.solved
         # Constraints that cannot be met are kept as near as they get: tasks that they do not touch are still solved.
         reached = result.met | result.stationary
         return reached & ~result.solved if constrained else reached
 
-    def init(context: Context, result: Result, _: jax.Array) -> tuple[jax.Array | None, nullspace_newton.State]:
-        alone, split, prepared = None, split_of(context), context.prepared
-        if constrained and level == 1 and split is not None and result.chains is not None:
-            alone = chain_steps.moving_alone(prepared, split, result.chains.solved)
-        args = result.q, result.errors, result.iterations, result.spent
-        return alone, nullspace_newton.start(prepared, *args, level)
+    def formulated(context: Context, moving: jax.Array | None, yielded: Violations | None) -> Formulation:
+        prepared = context.prepared if yielded is None else as_yielded(context.prepared, yielded)
+        if moving is None:
+            return prepared
+        return dataclasses.replace(prepared, problem=with_dof_mask(prepared.problem, moving))
 
-    def step(context: Context, state: tuple[Any, nullspace_newton.State]) -> tuple[Any, nullspace_newton.State]:
-        prepared, alone = context.prepared, state[0]
-        if alone is not None:
-            prepared = dataclasses.replace(prepared, problem=with_dof_mask(prepared.problem, alone))
-        return alone, nullspace_newton.step(prepared, state[1], context.options, level)
+    def init(context: Context, result: Result, _: jax.Array) -> _Lower:
+        moving, split, prepared = None, split_of(context), context.prepared
+        if level == task_level and split is not None and result.chains is not None:
+            # Chains that the first phase has solved stay where they are.
+            moving = chain_steps.moving_alone(prepared, split, result.chains.solved)
+        yielded = violations(prepared, result.q, result.errors) if yields else None
+        args = result.q, result.errors, result.iterations, result.spent
+        return _Lower(moving, yielded, nullspace_newton.start(formulated(context, None, yielded), *args, level))
+
+    def step(context: Context, lower: _Lower) -> _Lower:
+        prepared = formulated(context, lower.moving, lower.yielded)
+        return lower._replace(state=nullspace_newton.step(prepared, lower.state, context.options, level))
+
+    def conclude(context: Context, so_far: Result, lower: _Lower) -> tuple[Result, jax.Array]:
+        result = of_level(so_far, lower.moving, lower.state)
+        if yields:
+            result = result._replace(errors=errors(context.prepared, evaluate(context.prepared, result.q)))
+        return result, jnp.zeros((), bool)
 
     return Phase(
         active=active,
         init=init,
         step=step,
-        ended=lambda state: state[1].ended,
-        conclude=lambda context, so_far, state: (of_level(so_far, *state), jnp.zeros((), bool)),
-        record_row=lambda before, after: _record_level_row(1 + level, before[1], after[1]),
+        ended=lambda lower: lower.state.ended,
+        conclude=conclude,
+        record_row=lambda before, after: _record_level_row(1 + level, before.state, after.state),
     )
 
 
@@ -253,16 +272,18 @@ def phases(
     """The highest level, and then each in what those above leave free; `first` in place of the first phase.
 
     Args:
-      yields: whether a constraint or a joint limit may yield; tasks have one level then.
+      yields: whether a constraint or a joint limit may yield.
     """
+    lower = functools.partial(_lower, constrained=constrained, yields=yields)
     if yields:
-        return (*(first or (_approach(meets=False, constrained=constrained),)), _yielding())
+        first = (*(first or (_approach(meets=False, constrained=constrained),)), _yielding())
+        return (*first, *map(lower, range(2 if constrained else 1, level_count)))
     if not first:
         first = (_approach() if constrained else _gauss_newton(None, lambda levels: levels[0]),)
     elif constrained:
         unsolved = _gauss_newton(lambda result: jnp.isfinite(result.cost) & ~result.solved, lambda levels: levels[0])
         first = (*first, unsolved)
-    return (*first, _newton(), *(_lower(level, constrained) for level in range(1, level_count)))
+    return (*first, _newton(), *map(lower, range(1, level_count)))
 
 
 def _sparing(options: SolveOptions, steps: jax.Array) -> SolveOptions:

@@ -48,7 +48,8 @@ class UnreachableTerms(NamedTuple):
         """The gradient (n,) of its Lagrangian, for constant cotangents."""
         cotangents = _cotangents(self.chosen, self.cotangents, point)
         terms = (cotangent @ J for cotangent, J in zip(cotangents, point.boxed, strict=False))
-        return sum(terms, jnp.zeros_like(self.multiplier))
+        gradient = sum(terms, jnp.zeros_like(self.multiplier))
+        return gradient + _pulls(self.chosen, point) * point.yielding_gradient() if point.yields else gradient
 
     def constrained_gradients(
         self, point: LevelsAt, gradients: Sequence[jax.Array]
@@ -99,7 +100,8 @@ def unreachable_terms(
 
     def hessian_and_jacobians(at: LevelsAt) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         square = sum(c * (J.T @ J) for c, J in zip(chosen, at.boxed, strict=False))
-        return square + lagrangian_hessian(at, _cotangents(chosen, cotangents, at)), tuple(at.boxed[: len(higher)])
+        curve = lagrangian_hessian(at, _cotangents(chosen, cotangents, at), _pulls(chosen, at) == 1)
+        return square + curve, tuple(at.boxed[: len(higher)])
 
     zeros = jnp.zeros_like(hessian), tuple(jnp.zeros_like(J) for J in point.boxed[: len(higher)])
     third, jacobian_changes = jax.lax.cond(
@@ -116,6 +118,11 @@ def unreachable_terms(
 def _of_chosen(chosen: jax.Array, entries: Sequence[jax.Array]) -> jax.Array:
     """The entry of the unreachable level, zeros where there is none."""
     return sum((c * x for c, x in zip(chosen, entries, strict=True)), jnp.zeros_like(entries[0]))
+
+
+def _pulls(chosen: jax.Array, point: LevelsAt) -> jax.Array:
+    """1 where what yields pulls at the unreachable level (), else 0."""
+    return chosen[point.prepared.task_level]
 
 
 def _cotangents(chosen: jax.Array, cotangents: Sequence[jax.Array], point: LevelsAt) -> list[jax.Array]:
