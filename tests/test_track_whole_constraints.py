@@ -169,7 +169,7 @@ def test_an_arm_in_single_precision_holds_what_can_be_held_at_little_cost() -> N
     at = jaxlie.SE3(poses[0, 0])
     tip = FrameTask(robot.frame("tcp"), at, orientation_cost=None)
     up = FrameTask(robot.frame("tcp"), at, position_cost=None)
-    constraints = {"up": Elastic(up, penalty=jnp.array([1.0, 10.0], jnp.float32))}
+    constraints = {"up": Elastic(up, penalty=jnp.array([10.0, 100.0], jnp.float32))}
     limits = jaxik.ConfigurationLimit(), VelocityLimit(2.0), Elastic(jaxik.ConfigurationLimit(margin=0.4), name="away")
     motion = track(
         Problem(robot, {"tip": tip}, limits, constraints), None, DT, {"tip": jaxlie.SE3(poses)}, mode="whole"

@@ -36,8 +36,8 @@ STEPS, DT = 24, 0.05
 
 
 @cache
-def robot() -> jaxik.Robot:
-    return jaxik.load_robot(mujoco.MjModel.from_xml_string(PLANAR))
+def robot(dtype: str = "float64") -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(PLANAR)).astype(dtype)
 
 
 @cache
@@ -61,7 +61,8 @@ def start() -> dict[str, Any]:
 
 def run(at: dict[str, Any]) -> jaxik.Track:
     """From a start that is chosen where none is given."""
-    changed = dataclasses.replace(robot(), body_position=at["body_position"])
+    place = at["body_position"]
+    changed = dataclasses.replace(robot(str(place.dtype)), body_position=place)
     tasks = {
         "tip": FrameTask(changed.frame("tip"), jaxlie.SE3.identity(), orientation_cost=None),
         "rest": PostureTask(at["rest"], at["cost"][..., None], priority=1),
@@ -78,6 +79,11 @@ def values(at: dict[str, Any]) -> tuple[jax.Array, jaxik.Track]:
     """A number of each motion of a batch."""
     motion = run(at)
     return jnp.sum(jnp.sin(motion.q), (0, -1)) + 0.01 * jnp.sum(motion.velocity**2, (0, -1)), motion
+
+
+def total(at: dict[str, Any]) -> tuple[jax.Array, Any]:
+    found, motion = values(at)
+    return jnp.sum(found), (found, motion)
 
 
 @cache
@@ -99,11 +105,6 @@ def by_name(given: bool, mode: str) -> tuple[dict[str, float], dict[str, float],
     spread = lambda x, h: h.reshape(-1, *(1,) * x.ndim) * x  # noqa: E731
     at = {n: start()[n] + spread(along()[n], h) for n, h in zip(names, steps.T, strict=True)}
     if mode == "reverse":
-
-        def total(at: Any) -> tuple[jax.Array, Any]:
-            found, motion = values(at)
-            return jnp.sum(found), (found, motion)
-
         slopes, (found, motion) = jax.jit(jax.grad(total, has_aux=True))(at)
         ours = {n: float(jnp.vdot(slopes[n][0], along()[n])) for n in names}
     else:
@@ -125,3 +126,17 @@ def test_derivatives_are_those_of_the_motion(mode: str, given: bool) -> None:
     assert (motion.derivative_status == DerivativeStatus.EXACT).all()
     for name, found in ours.items():
         assert found == pytest.approx(differences[name], rel=1e-6, abs=1e-6), name
+
+
+def test_single_precision_has_the_motion_and_the_derivatives_of_double() -> None:
+    ours, _, motion = by_name(True, "reverse")
+    robot("float32")
+    with jax.enable_x64(False):
+        at = {name: jnp.asarray(np.asarray(x)[None], jnp.float32) for name, x in start().items()}
+        slopes, (_, found) = jax.jit(jax.grad(total, has_aux=True))(at)
+    assert found.q.dtype == jnp.float32 and (found.derivative_status == DerivativeStatus.EXACT).all()
+    # Arguments are rounded to 6e-8, of which joints make up to 2e-6.
+    np.testing.assert_allclose(found.q[:, 0], motion.q[:, 0], atol=1e-5)
+    for name, expected in ours.items():
+        mine = np.vdot(np.asarray(slopes[name][0], float), along()[name])
+        assert mine == pytest.approx(expected, rel=1e-3, abs=1e-4), name

@@ -20,8 +20,8 @@ FIRST_SLACK, FIRST_MULTIPLIER = 0.1, 1e-2
 FIRST_MU = 1.0
 # Where contradicting limits drive multipliers no further.
 MOST_MULTIPLIER = 1e8
-# Where mu ends: what is left of it presses joints away from their limits. By whether the precision is double.
-LAST_MU = {False: 1e-4, True: 1e-10}
+# Where mu ends: what is left of it presses joints away from their limits.
+LAST_MU = 1e-10
 # Of the way to where a slack or a multiplier would be zero.
 SHORT = 0.99
 # By how much mu shrinks in a step: at most, after a whole one, and at least.
@@ -29,11 +29,11 @@ CENTRING = 0.05, 0.8
 # The unit of limits that yield is no less [rad or m]: their half widths may be zero.
 LEAST_WIDTH = 1e-2
 # Of how far slacks are from distances, mu is no less: slacks that come to zero earlier let no step through. Of 24 paths
-# of a Panda within six sets of tight limits 73 of 144 are kept in float32, without this 25, and 89 in float64, for 82.
-# In float64 0.1 is as good there, but led CppFlow's square to where it did not settle.
-MISSING = {False: 0.1, True: 0.01}
+# of a Panda within six sets of tight limits 89 of 144 are kept, without this 82. With 0.1 there are as many, but
+# CppFlow's square did not settle.
+MISSING = 0.01
 # A limit is kept that is passed by less, as a share of its width.
-KEPT = {False: 1e-3, True: 1e-9}
+KEPT = 1e-9
 
 
 class Distances(NamedTuple):
@@ -126,10 +126,9 @@ def gap(inside: Interior, distances: Distances) -> jax.Array:
 
 def aimed(inside: Interior, distances: Distances) -> jax.Array:
     """The mu (*batch,) that the next step aims at."""
-    double = inside.slack.dtype == jnp.float64
-    now, last = gap(inside, distances), LAST_MU[double]
+    now = gap(inside, distances)
     missing = jnp.where(distances.counts, inside.slack - inside.yields - distances.room, 0)
-    least = jnp.maximum(MISSING[double] * jnp.max(missing, axis=(0, 1, 2, -1), initial=0), last)
+    least = jnp.maximum(MISSING * jnp.max(missing, axis=(0, 1, 2, -1), initial=0), LAST_MU)
     return jnp.maximum(now * jnp.clip((1 - inside.share) ** 2, *CENTRING), least)
 
 
@@ -202,7 +201,6 @@ def passed(distances: Distances) -> jax.Array:
 
 def ended(inside: Interior, distances: Distances) -> jax.Array:
     """Whether limits hold, but for what a step mends, and mu is where it ends (*batch,)."""
-    double = inside.slack.dtype == jnp.float64
     beyond = jnp.where(distances.counts, -distances.room - inside.yields, 0)
-    met = jnp.max(beyond, axis=(0, 1, 2, -1), initial=0) <= KEPT[double]
-    return met & (gap(inside, distances) <= 2 * LAST_MU[double])
+    met = jnp.max(beyond, axis=(0, 1, 2, -1), initial=0) <= KEPT
+    return met & (gap(inside, distances) <= 2 * LAST_MU)

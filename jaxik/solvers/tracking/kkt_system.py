@@ -27,15 +27,15 @@ from jaxik.solvers.tracking.banded import (
     solved_again,
 )
 from jaxik.solvers.tracking.horizon import Horizon, Rows, changes_of, differences
-from jaxik.solvers.tracking.smoothing import RIDGE, system_of, tight_of
+from jaxik.solvers.tracking.smoothing import RIDGE, TIGHT, system_of
 
-# Steps of the method of multipliers. In double precision each left a thirtieth of the error where the rows of two
+# Steps of the method of multipliers. Each left a thirtieth of the error where the rows of two
 # limits on jerk and of two waypoints depended on each other but for 1e-3.
 STEPS = 8
 # Limits are no stiffer in one step: more would leave no digits of what is not stiff, which is about 1.
-FIRMEST = {False: 1e6, True: 1e10}
+FIRMEST = 1e10
 # Where another step would change a solution by more, as a share of it, it is no solution.
-UNSOLVED = {False: 1e-2, True: 1e-6}
+UNSOLVED = 1e-6
 
 
 class Unknowns(NamedTuple):
@@ -57,11 +57,12 @@ class KKTSystem(NamedTuple):
     """With the factors of the banded system of a step.
 
     Attributes:
+      horizon: None where it is not at hand.
       held: 1 / B, infinite for rows of the path.
       firm: 1 / C, 0 where there is no limit.
     """
 
-    horizon: Horizon
+    horizon: Any
     rows: Rows
     weight: jax.Array
     held: jax.Array
@@ -94,8 +95,8 @@ class KKTSystem(NamedTuple):
 
     def step(self, right: Unknowns, x: Unknowns) -> Unknowns:
         """One of the method of multipliers."""
-        stays, dtype = ~self.rows.moves, x.q.dtype
-        tight, stiff = stiffness(self.held), jnp.minimum(self.firm, FIRMEST[dtype == jnp.float64])
+        stays = ~self.rows.moves
+        tight, stiff = stiffness(self.held), jnp.minimum(self.firm, FIRMEST)
         left = jax.tree.map(jnp.subtract, right, self.product(x))
         pressed = left.q + self.slope(tight * left.pull, stiff * left.press)
         moved = solved_again(self.factor, jnp.where(stays, left.q, pressed))
@@ -113,12 +114,12 @@ class KKTSystem(NamedTuple):
         found = self.solve(right)
         most = lambda x: jnp.max(jnp.abs(x), axis=(0, -1))  # noqa: E731
         error = most(self.step(right, found).q - found.q)
-        return error <= UNSOLVED[every.dtype == jnp.float64] * most(found.q)
+        return error <= UNSOLVED * most(found.q)
 
 
 def stiffness(held: jax.Array) -> jax.Array:
     """Of rows in one step."""
-    return jnp.minimum(held, tight_of(held.dtype))
+    return jnp.minimum(held, TIGHT)
 
 
 def kkt_system(
@@ -130,14 +131,13 @@ def kkt_system(
       held (N, *batch, m): how stiff rows are, infinite for those of the path.
       firm (kinds, N, *batch, nv): how stiff limits are, by displacements and not by widths.
     """
-    shape, double = q.shape[1:-1], q.dtype == jnp.float64
+    shape = q.shape[1:-1]
     found = differences(horizon.problem.robot.topology, q)
     system = system_of(horizon, rows, found, True, jnp.ones(shape, bool), stiffness(held), rows.residual)
-    stiff = horizon.by_order(jnp.minimum(firm, FIRMEST[double]))
+    stiff = horizon.by_order(jnp.minimum(firm, FIRMEST))
     bands = bands_of(system.weight + stiff[:ORDERS])
     bands[0] = bands[0] + stiff[ORDERS]
-    ridge = jnp.asarray(RIDGE[double][0], q.dtype)
-    factor = factorized(blocks_of(system.hessian, bands, ~rows.moves, ridge))
+    factor = factorized(blocks_of(system.hessian, bands, ~rows.moves, jnp.asarray(RIDGE, q.dtype)))
     positive = jnp.all(jnp.isfinite(factor.ratio) & jnp.isfinite(factor.lower), axis=(-3, -2, -1))
     eye = unit_matrix(factor.lower.shape[-1], dtype=q.dtype)
     kept = (jnp.where(positive[:, None, None, None], x, y) for x, y in zip(factor, (eye, 0, 0), strict=True))

@@ -7,13 +7,15 @@ where it is active, and next to nothing where it is not.
 """
 
 import functools
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.batching.broadcast import over_batch
-from jaxik.batching.linear_map import moving, replaced
+from jaxik.batching.linear_map import replaced
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics import manifold
@@ -22,7 +24,7 @@ from jaxik.problem.problem import Problem, constants_of, with_tasks
 from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.banded import ORDERS, adjoint
 from jaxik.solvers.tracking.horizon import Horizon, Rows, differences, evaluated
-from jaxik.solvers.tracking.kkt_system import Unknowns, kkt_system, solution
+from jaxik.solvers.tracking.kkt_system import KKTSystem, Unknowns, kkt_system, solution
 from jaxik.solvers.tracking.path_rows import as_rows, with_rows, yields
 from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
 from jaxik.solvers.tracking.smoothing import Smooth, distances_of, system_of
@@ -32,45 +34,75 @@ from jaxik.tasks.clearance import ClearanceTask
 WEAK = 10.0
 
 
-def motion_tangent(
-    shape: tuple[int, ...], given: Given, tangents: Given, plan: Any, about: Any
-) -> tuple[jax.Array, jax.Array]:
-    """The tangent (T, *batch, nq) of a motion, and what it is worth (T, *batch), of `DerivativeStatus`.
+class Sensitivity(NamedTuple):
+    """What tangents of a motion along any arguments share.
+
+    Attributes:
+      system: of its optimality conditions, without the horizon.
+      firm, given_way: as of `_firmness`.
+      valid (*batch,): whether there is a derivative.
+    """
+
+    system: KKTSystem
+    firm: jax.Array
+    given_way: jax.Array
+    valid: jax.Array
+
+
+def sensitivity(shape: tuple[int, ...], given: Given, plan: Any, about: Any) -> tuple[Sensitivity, jax.Array]:
+    """How a motion depends on its arguments, and what derivatives are worth (T, *batch), of `DerivativeStatus`.
 
     Args:
-      given, tangents: arguments as they came, and their tangents, of which some may be `SymbolicZero`.
+      given: arguments as they came.
       plan, about: `Plan` and `Found` of `whole_path`.
     """
-    leaves, structure = jax.tree.flatten(given)
-    along = jax.tree.leaves(tangents)
-    active = moving(along)
-    known = _known(shape, prepared(len(shape), given))
-
-    def at(values: list[Any]) -> tuple[Horizon, jax.Array]:
-        changed = prepared(len(shape), jax.tree.unflatten(structure, replaced(leaves, active, values)))
-        changed = changed._replace(values=_finite(changed.values))
-        return horizon_of(shape, changed, plan.q, about.parted, jnp.ones((), plan.q.dtype), known)
-
-    values = [leaves[i] for i in active]
-    horizon, q = at(values)
+    horizon, q = _horizon(shape, given, about)
     rows = evaluated(horizon, q, about.smooth.pull)
     firm, given_way = _firmness(horizon, q, rows, about.smooth)
     kinds, both = horizon.kinds, jnp.sum(firm, axis=0)
-
-    def optimality(values: list[Any]) -> Unknowns:
-        return _optimality(*at(values), about.smooth.pull, firm[:, :kinds], given_way)
-
     # Of an interior point that never began nothing is stiff.
     some = jnp.maximum(as_rows(both[kinds:], rows.residual.shape[-1]), jnp.finfo(q.dtype).tiny)
     held = jnp.where(yields(rows), some, jnp.inf)
     system, positive = kkt_system(horizon, q, rows, held, both[:kinds])
-    right = jax.jvp(optimality, (values,), ([along[i] for i in active],))[1]
-    free = rows.moves & positive[..., None]
+    status = _status(horizon, q, rows, plan, about, positive & ~about.rough, system.solves())
+    # A horizon has names of tasks: it is no argument of a program.
+    return Sensitivity(system._replace(horizon=None), firm, given_way, positive), status
+
+
+def motion_tangent(
+    shape: tuple[int, ...],
+    given: Given,
+    about: Any,
+    known: Sensitivity,
+    active: Sequence[int],
+    along: Sequence[jax.Array],
+) -> jax.Array:
+    """The tangent (T, *batch, nq) of a motion along tangents of the leaves `active` of its arguments."""
+    leaves, structure = jax.tree.flatten(given)
+    horizon, _ = _horizon(shape, given, about)
+
+    def optimality(values: list[Any]) -> Unknowns:
+        changed = jax.tree.unflatten(structure, replaced(leaves, active, values))
+        firm = known.firm[:, : horizon.kinds]
+        return _optimality(*_horizon(shape, changed, about, given), about.smooth.pull, firm, known.given_way)
+
+    right = jax.jvp(optimality, ([leaves[i] for i in active],), (list(along),))[1]
+    free = known.system.rows.moves & known.valid[..., None]
     right = jax.tree.map(jnp.negative, right._replace(q=jnp.where(free, right.q, 0)))
-    change, valid = solution(system, right).q, positive & ~about.rough
-    change = jnp.where(valid[..., None], change[ORDERS:], 0)
-    moved = _moved(given.problem.robot.topology, plan.q, change)
-    return moved, _status(horizon, q, rows, plan, about, valid, system.solves())
+    change = solution(known.system._replace(horizon=horizon), right).q
+    change = jnp.where((known.valid & ~about.rough)[..., None], change[ORDERS:], 0)
+    return _moved(given.problem.robot.topology, about.smooth.q[ORDERS:], change)
+
+
+def _horizon(
+    shape: tuple[int, ...], given: Given, about: Any, as_given: Given | None = None
+) -> tuple[Horizon, jax.Array]:
+    """The horizon of a motion with targets that can be differentiated; what is finite is so of `as_given`."""
+    known = _known(shape, prepared(len(shape), given if as_given is None else as_given))
+    changed = prepared(len(shape), given)
+    changed = changed._replace(values=_finite(changed.values))
+    q = about.smooth.q[ORDERS:]
+    return horizon_of(shape, changed, q, about.parted, jnp.ones((), q.dtype), known)
 
 
 def _known(shape: tuple[int, ...], given: Given) -> dict[str, jax.Array]:
@@ -134,7 +166,7 @@ def _status(
 
     distances = with_rows(distances_of(horizon, q, rows), horizon, rows)
     slack, multiplier, beyond, _ = about.smooth.inside
-    weak = WEAK * jnp.sqrt(barrier.LAST_MU[q.dtype == jnp.float64])
+    weak = WEAK * math.sqrt(barrier.LAST_MU)
     # Of what yields multipliers count by their price, and distances so that products stay the same.
     unit = jnp.where(jnp.isfinite(distances.price), distances.price, distances.scale)
     near, light = weak * distances.scale / unit, weak * unit

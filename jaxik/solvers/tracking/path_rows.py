@@ -69,15 +69,3 @@ def centring_of(rows: Rows) -> jax.Array:
 def rounded(rows: Rows) -> jax.Array:
     """The stiffness of rows that yield (N, *batch, m) with the kink of their cost rounded, as to begin with."""
     return rows.penalty / jnp.maximum(jnp.abs(rows.residual), ROUNDED)
-
-
-def rows_held(inside: barrier.Interior, distances: barrier.Distances, kinds: int, m: int) -> jax.Array:
-    """Which rows (N, *batch, m) that count hold, in front of which there are so many kinds of limits.
-
-    Of how far one yields, and of what is left of its price, both relative, the product is mu: what holds has more left.
-    """
-    multiplier, beyond, counts = (x[:, kinds:] for x in (inside.multiplier, inside.yields, distances.counts))
-    price = distances.price[kinds:]
-    left = (price - multiplier) / price
-    # Before limits are looked at there are no multipliers, and nothing is known of what holds.
-    return as_rows(jnp.all(counts & (multiplier > 0) & (beyond * UNIT / ROUNDED < left), axis=0), m)

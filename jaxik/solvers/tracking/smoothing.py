@@ -29,17 +29,16 @@ from jaxik.solvers.tracking.horizon import (
     evaluated,
     links_of,
 )
-from jaxik.solvers.tracking.path_rows import as_kinds, as_rows, centring_of, rounded, rows_held, with_rows, yields
+from jaxik.solvers.tracking.path_rows import as_kinds, as_rows, centring_of, rounded, with_rows, yields
 
 # Steps over which motion is smoothed: squared differences of order k weigh HORIZON^(2k) as much as displacements.
 HORIZON = 8.0
 WEIGHTS = tuple(HORIZON ** (2 * k) for k in range(ORDERS))
-# Squared residuals of the path weigh as much more than all of that. In double precision what is left of them moves a
-# third difference by 1e-9 rad when waypoints are put back at the end; 1e5 left 1e-7, a hundredth of a limit on jerk.
-TIGHT = {False: 30.0, True: 1e7}  # by whether the precision is double
-# Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return. With 3e-7
-# in float32 the way of a cup with rows that yield had systems that were not positive.
-RIDGE = {False: (1e-6, 1e-6), True: (1e-17, 1e-9)}
+# Squared residuals of the path weigh as much more than all of that. What is left of them moves a third difference by
+# 1e-9 rad when waypoints are put back at the end; 1e5 left 1e-7, a hundredth of a limit on jerk.
+TIGHT = 1e7 * WEIGHTS[-1]
+# Added to the diagonal, as a share of its largest entry: while the motion is made smooth, and on its return.
+RIDGE, RETURNING_RIDGE = 1e-17, 1e-9
 # The longest change of a joint in one Gauss-Newton step [rad or m], as tasks are not linear.
 REACH = 0.2
 # Damping, beside the weight 1 of displacements: at first, least and most. It is more where a step was longer than the
@@ -52,9 +51,8 @@ NEAR = 0.05
 REACHED = 1e-3
 # Steps before limits are looked at: an interior point begins better from a motion that is smooth.
 FREE = 5
-# Steps that only put waypoints back on the path, at the end. Rows that might yield, and do not, are put back as well,
-# by a share of how stiff those of the path are: in float32 the last mu leaves 1e-4 rad of them.
-RETURNS, RETURNED = 4, 1e-3
+# Steps that only put waypoints back on the path, at the end.
+RETURNS = 4
 
 
 class Smooth(NamedTuple):
@@ -174,9 +172,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     slope, stiffness = (limited * x for x in barrier.slopes(inside, distances, mu))
     # Rows of the path are stiff, or drawn to the middle of their boxes by these and by nothing else.
     boxed, centring = limited & as_rows(jnp.any(distances.counts[:, kinds:], axis=0), count), centring_of(rows)
-    tight = tight_of(q.dtype)
-    soft = jnp.where(smooths, rounded(rows), RETURNED * tight * rows_held(before.inside, distances, kinds, count))
-    tight = jnp.where(free, soft, tight)
+    tight = jnp.where(free, jnp.where(smooths, rounded(rows), 0), TIGHT)
     firm = jnp.where(boxed, centring + as_rows(stiffness[kinds:], count), tight)
     push = jnp.where(boxed, centring * rows.residual + as_rows(slope[kinds:], count), tight * rows.residual + pull)
     found = differences(horizon.problem.robot.topology, q)
@@ -185,8 +181,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     bands[0] = bands[0] + smooths * state.damping[..., None]
     lower, upper = rows.room_below, rows.room_above
     held = (lower >= 0) & (gradient > 0) | (upper <= 0) & (gradient < 0)
-    while_smooth, to_return = RIDGE[q.dtype == jnp.float64]
-    ridge = jnp.where(smooths, while_smooth, to_return)
+    ridge = jnp.where(smooths, RIDGE, RETURNING_RIDGE).astype(q.dtype)
     stays = ~rows.moves | held & ~smooths
     change = -solved(blocks_of(system.hessian, bands, stays, ridge), jnp.where(stays, 0, gradient))
     solves = jnp.all(jnp.isfinite(change), axis=(0, -1))
@@ -202,7 +197,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     change = jnp.where(smooths, change, jnp.where(horizon.loose, 0, jnp.clip(change, lower, upper)))
     furthest = jnp.max(jnp.abs(change), axis=(0, -1))
     # What is passed by rounding alone is kept; of motions before limits are looked at nothing is known.
-    beyond = jnp.maximum(barrier.passed(distances), barrier.KEPT[q.dtype == jnp.float64])
+    beyond = jnp.maximum(barrier.passed(distances), barrier.KEPT)
     passed = jnp.where(limited & (taken > FREE), beyond, jnp.where(smooths, jnp.inf, before.passed))
     settles = limited & (reach <= horizon.settled) & barrier.ended(inside, distances)
     inside = jax.tree.map(lambda new, old: jnp.where(limited, new, old), moved, before.inside)
@@ -228,11 +223,6 @@ class System(NamedTuple):
         bands = bands_of(self.weight + stiffness[:ORDERS])
         bands[0] = bands[0] + stiffness[ORDERS]
         return gradient, bands
-
-
-def tight_of(dtype: Any) -> float:
-    """The weight of squared residuals of the path."""
-    return TIGHT[dtype == jnp.float64] * WEIGHTS[-1]
 
 
 def system_of(
