@@ -140,6 +140,30 @@ def test_solutions_are_minima_of_the_program_with_slack_variables() -> None:
         assert here - there < 1e-8, (i, here, there)
 
 
+def test_a_larger_penalty_changes_nothing_that_holds() -> None:
+    """Neither how many steps it takes, nor where they lead."""
+    given, q0 = cases()
+    _, found, _ = solved()
+    motion = jax.tree.map(np.zeros_like, given)
+    larger = given._replace(penalty=1e5 * given.penalty, wall_penalty=1e5 * given.wall_penalty)
+    firm = jax.tree.map(np.asarray, program()(larger, motion, q0)[1])
+    held = np.all(found.yielded["tip"]["position"] == 0, axis=1) & (found.yielded["wall"][:, 0] == 0)
+    assert np.sum(held) > 10 and np.all(firm.status[held] == Status.CONVERGED)
+    np.testing.assert_allclose(firm.q[held], found.q[held], atol=1e-7)
+    # Where rows weighed what their penalties are it took 63 for 15 steps.
+    assert np.mean(firm.iterations[held]) < 1.2 * np.mean(found.iterations[held])
+
+
+@pytest.mark.parametrize("penalty", [np.nan, 0.0, -1.0])
+def test_a_penalty_that_is_not_above_zero_is_told_under_jit(penalty: float) -> None:
+    given, q0 = cases()
+    motion = jax.tree.map(np.zeros_like, given)
+    wrong = given._replace(penalty=np.where(np.arange(COUNT) < 5, penalty, given.penalty))
+    found = program()(wrong, motion, q0)[1]
+    np.testing.assert_array_equal(np.asarray(found.status) == Status.NONFINITE, np.arange(COUNT) < 5)
+    assert np.all(np.isfinite(found.q))
+
+
 def test_derivatives_are_central_differences() -> None:
     given, _ = cases()
     tangent, found, motion = solved()

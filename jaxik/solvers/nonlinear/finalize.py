@@ -26,7 +26,7 @@ from jaxik.solvers.nonlinear.formulation import (
     soft_tasks,
 )
 from jaxik.solvers.nonlinear.hard_constraint import clearances, holding, may_yield
-from jaxik.solvers.nonlinear.penalties import price, yielded_of
+from jaxik.solvers.nonlinear.penalties import penalties_are_valid, price, yielded_of
 from jaxik.solvers.options import step_tolerance
 
 # How far constraints may be off [m or rad], in float32 and float64.
@@ -122,7 +122,10 @@ def _status(context: Context, result: Result, cost: jax.Array) -> jax.Array:
         # No place of the leaders leaves all followers inside their limits.
         off = coupling_error(prepared, result.q)
         status = jnp.where(off > FEASIBLE[off.dtype == jnp.float64], Status.INFEASIBLE, status)
-    return jnp.where(context.finite & jnp.isfinite(cost), status, Status.NONFINITE)
+    finite = context.finite & jnp.isfinite(cost)
+    if may_yield(problem):
+        finite = finite & penalties_are_valid(problem)
+    return jnp.where(finite, status, Status.NONFINITE)
 
 
 def _chain_fields(context: Context, result: Result, slots: Slots, status: jax.Array) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
-from jaxik.problem.problem import elastic_joint_limit, with_tasks
+from jaxik.problem.problem import Problem, elastic_joint_limit, with_tasks
 from jaxik.solvers.nonlinear.formulation import Formulation, hard_constraints, row_spans, rows, without_slack
 from jaxik.solvers.nonlinear.hard_constraint import WEIGHT, HardConstraint, yielding
 from jaxik.tasks.weights import pairs, row_weights, unmet
@@ -24,6 +24,14 @@ def row_penalties(prepared: Formulation, kin: Kinematics) -> jax.Array:
             penalty = jnp.inf if task.penalty is None else task.penalty * jnp.where(w != 0, jnp.abs(w), 1) / WEIGHT
             found.append(jnp.ravel(jnp.broadcast_to(jnp.asarray(penalty, r.dtype), r.shape)))
     return jnp.concatenate(found)
+
+
+def penalties_are_valid(problem: Problem) -> jax.Array:
+    """Whether what may yield has penalties above zero ()."""
+    given = [task.penalty for name in yielding(problem) if isinstance(task := problem.tasks[name], HardConstraint)]
+    if (limit := elastic_joint_limit(problem)) is not None:
+        given.append(limit.row_penalty)
+    return jnp.all(jnp.stack([jnp.all(jnp.asarray(p) > 0) for p in given]))
 
 
 def pull_of(prepared: Formulation, kin: Kinematics, violation: jax.Array) -> jax.Array:
