@@ -58,6 +58,8 @@ def test_solve_prints_and_saves_what_yields(folder: Path, capsys: Any) -> None:
     np.testing.assert_allclose(found.yielded["hand"]["position"], [[0, 0, 0], [1, 0, 0]], atol=1e-8)
     np.testing.assert_array_equal(found.yielded["hand"]["position"][0], 0)
     np.testing.assert_allclose(found.yielded["half_space_0"], [[0.1], [0]], atol=1e-9)
+    assert main(["solve", str(written(folder, {}))]) == 0
+    assert "mm along 0 1 0: held where it can be" in " ".join(capsys.readouterr().out.split())
 
 
 def motion(folder: Path, hand: dict[str, Any], **limits: Any) -> Any:

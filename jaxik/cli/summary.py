@@ -24,6 +24,7 @@ from jaxik.tasks.base import Task
 
 SHARES = {"median": 0.5, "90 %": 0.9, "99 %": 0.99, "max": 1.0}
 SHOWN_UNITS = {"m": ("mm", 1e3), "rad": ("deg", 180 / math.pi)}
+HELD_WHERE_IT_CAN = "held where it can be"
 MEANINGS = {
     Status.CONVERGED: "every tolerance is met",
     Status.STALLED: "stuck within the joint limits: try another start",
@@ -122,14 +123,16 @@ def show(console: Console, job: Job, outcome: Outcome, load_seconds: float, outp
     for name, task in sorted(job.tasks.items()):
         page.add_row(Text(name), Text(task_line(task, [error for error in found if error.task == name])))
     for name, task in sorted((job.constraints or {}).items()):
-        held = "held where it can be" if isinstance(task, Elastic) else "held before all tasks"
+        held = HELD_WHERE_IT_CAN if isinstance(task, Elastic) else "held before all tasks"
         page.add_row(Text(name), Text(f"{_wants(inside(task))}: {held}"))
-    for limit in map(inside, job.limits or ()):
+    for given in job.limits or ():
+        limit, may_yield = inside(given), f": {HELD_WHERE_IT_CAN}" if isinstance(given, Elastic) else ""
         if isinstance(limit, PositionLimit):
-            page.add_row(Text("half space"), Text(_half_space(limit)))
+            page.add_row(Text("half space"), Text(_half_space(limit) + may_yield))
         if isinstance(limit, DistanceLimit):
             ends = f"{named(limit.first)} and {named(limit.second)}"
-            page.add_row(Text("distance"), Text(f"{ends} no nearer than {_small(float(limit.distance) * 1e3)} mm"))
+            apart = f"{ends} no nearer than {_small(float(limit.distance) * 1e3)} mm"
+            page.add_row(Text("distance"), Text(apart + may_yield))
     console.print(title, Padding(page, (0, 0, 1, 1), expand=False), result, sep="\n")
     console.print(Padding(_status_table(facts), (0, 0, 1, 1), expand=False))
     console.print(Text("errors, over all elements", "bold"))
