@@ -56,7 +56,8 @@ INEXACT = 8
 # Rows weigh so many times what multipliers are. Of 1,000 Pandas that reach for a point, upright where they can be, with
 # penalties of 0.1, 1, 10, 100 and 1000 4 % take more than 100 steps; by their penalties 4, 7, 16, 37 and 45 %.
 FIRM = 10.0
-# At least, relative to the largest penalty, and at most.
+# At least, relative to the largest penalty, and at most. Beside joint limits that yield, at least 1 is little better
+# where a pose holds, of which 24 for 29 of 4,096 Pandas take more than 100 steps, and 15 for 4 % above.
 LEAST, FIRMEST = 1e-7, 1e6
 
 
@@ -251,9 +252,7 @@ def _firmness(
 
 
 def _largest_penalty(prepared: Formulation, penalties: jax.Array) -> jax.Array:
-    """The largest penalty () of rows (p,) that may yield."""
-    # In its place that of joint limits, whose units are others: with those of 100 a tenth of the elements would take
-    # more than 100 steps, and with 1 in the place of small ones a fifth would not be met.
+    """The largest penalty () of rows (p,) that may yield; where there are none, of joint limits, up to 1."""
     least = 0 if prepared.elastic is None else jnp.minimum(prepared.elastic.penalty, 1)
     return jnp.max(jnp.where(jnp.isinf(penalties), 0, penalties), initial=least)
 

@@ -93,7 +93,8 @@ def track(
     Args:
       problem: robot, tasks, limits and constraints; any leaf may have leading batch axes, which broadcast.
       q0: configuration at time 0 (*batch, nq); in `mode="whole"` None for one that is free, which is then in motion
-        already when it passes the first waypoint. Its dtype decides in which precision everything is computed.
+        already when it passes the first waypoint. Its dtype decides in which precision everything is computed, but
+        for the smoothing of a whole path, and derivatives of that, which are in double precision.
       dt: duration of a step (*batch,) [s].
       targets: task or constraint name to its target over time, with time as the first axis and batch axes behind,
         (T, *batch, ...), or to a dict of that task's fields, each so; tasks that are left out keep their target. Or a
