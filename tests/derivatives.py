@@ -64,6 +64,15 @@ def solved_along(problem_of: Callable[[Any], Problem], **options: Any) -> Any:
     return run
 
 
+def along_random_motion(run: Any, given: Any, q0: Any) -> tuple[Any, Any, Any]:
+    """Tangents and solutions by `solved_along` of planar arms, and the motion of what is given."""
+    rng = np.random.default_rng(1)
+    motion = type(given)(*(rng.normal(size=x.shape) * np.minimum(1, x**2) for x in given))
+    motion.target[:, 2] = 0  # the arm is planar
+    tangent, found = run(given, motion, q0)
+    return jax.tree.map(np.asarray, tangent), jax.tree.map(np.asarray, found), motion
+
+
 def ahead_and_behind(run: Any, given: Any, motion: Any, q: Any, step: float) -> list[Any]:
     """Solutions by `solved_along`, from configurations (n, nq), a step along the motion, and one back."""
     there = [jax.tree.map(lambda x, m, by=by: x + by * m, given, motion) for by in (step, -step)]

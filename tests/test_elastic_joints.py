@@ -9,9 +9,9 @@ import jaxlie
 import numpy as np
 import pytest
 import scipy.optimize
-from derivatives import ahead_and_behind, check_tangents, solved_along
+from derivatives import ahead_and_behind, along_random_motion, check_tangents, solved_along
 from tables import mostly_exhaustive
-from test_elastic_solve import ARM, LENGTHS, RANGE, arm, tip_of
+from test_elastic_solve import ARM, LENGTHS, RANGE, arm, points, tip_of
 
 import jaxik
 from jaxik import (
@@ -41,8 +41,7 @@ class Given(NamedTuple):
 def cases() -> tuple[Given, np.ndarray]:
     """Targets within reach, margins up to most of the range; and starts (n, 3)."""
     rng = np.random.default_rng(0)
-    away, angle = rng.uniform(0.3, 1.1, COUNT), rng.uniform(-np.pi, np.pi, COUNT)
-    target = np.stack([away * np.cos(angle), away * np.sin(angle), 0 * angle], axis=1)
+    target = points(rng, 0.3, 1.1, COUNT)
     given = Given(
         target, rng.uniform(0.5, 2.5, COUNT), 10 ** rng.uniform(-2, 0.5, COUNT), rng.uniform(-2, 2, (COUNT, 3))
     )
@@ -65,12 +64,7 @@ def program(held: bool) -> Any:
 
 @functools.cache
 def solved(held: bool) -> tuple[Any, Any, Given]:
-    given, q0 = cases()
-    rng = np.random.default_rng(1)
-    motion = Given(*(rng.normal(size=x.shape) * np.minimum(1, x**2) for x in given))
-    motion.target[:, 2] = 0  # the arm is planar
-    tangent, found = program(held)(given, motion, q0)
-    return jax.tree.map(np.asarray, tangent), jax.tree.map(np.asarray, found), motion
+    return along_random_motion(program(held), *cases())
 
 
 def least(given: Given, i: int, q: np.ndarray, held: bool) -> tuple[float, float]:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import scipy.optimize
-from derivatives import ahead_and_behind, check_tangents, solved_along
+from derivatives import ahead_and_behind, along_random_motion, check_tangents, solved_along
+from test_elastic_solve import arm, points
 
-import jaxik
 from jaxik import (
     ConfigurationLimit,
     DerivativeStatus,
@@ -49,17 +49,10 @@ class Given(NamedTuple):
 
 
 @functools.cache
-def arm() -> Any:
-    with jax.ensure_compile_time_eval():
-        return jaxik.load_robot(ARM)
-
-
-@functools.cache
 def cases() -> tuple[Given, np.ndarray]:
     """Targets within reach and out of it, some beside a wall and some with margins; and starts (n, 4)."""
     rng = np.random.default_rng(0)
-    away, angle = rng.uniform(0, 1.7, COUNT), rng.uniform(-np.pi, np.pi, COUNT)
-    target = np.stack([away * np.cos(angle), away * np.sin(angle), 0 * angle], axis=1)
+    target = points(rng, 0, 1.7, COUNT)
     offset = np.where(np.arange(COUNT) % 2 == 0, 9.0, rng.uniform(-0.3, 0.3, COUNT))
     margin = np.where(np.arange(COUNT) % 3 == 0, 0.0, rng.uniform(0.3, 2.5, COUNT))
     penalty = 10.0 ** rng.uniform(-2.5, 0, (3, COUNT))
@@ -68,13 +61,13 @@ def cases() -> tuple[Given, np.ndarray]:
 
 
 def problem_of(given: Given) -> Problem:
-    tip, last = arm().frame("tip"), np.array([0.0, 0.0, 0.0, 1.0])
+    tip, last = arm(ARM).frame("tip"), np.array([0.0, 0.0, 0.0, 1.0])
     aim = FrameTask(tip, jaxlie.SE3.from_translation(jnp.asarray(given.target)), 1.0, None, axes="world")
-    wall = Elastic(PositionLimit(arm().frame("elbow"), [1.0, 0, 0], given.offset), given.penalty[0], name="wall")
+    wall = Elastic(PositionLimit(arm(ARM).frame("elbow"), [1.0, 0, 0], given.offset), given.penalty[0], name="wall")
     near = Elastic(ConfigurationLimit(margin=given.margin), given.penalty[2], name="near")
     bent = Elastic(PostureTask(given.bend[:, None] * last, cost=last), given.penalty[1])
     tasks = {"tip": aim, "rest": PostureTask(given.posture, cost=REST, priority=1)}
-    return Problem(arm(), tasks, (ConfigurationLimit(), wall, near), {"bent": bent})
+    return Problem(arm(ARM), tasks, (ConfigurationLimit(), wall, near), {"bent": bent})
 
 
 @functools.cache
@@ -84,12 +77,7 @@ def program() -> Any:
 
 @functools.cache
 def solved() -> tuple[Any, Any, Given]:
-    given, q0 = cases()
-    rng = np.random.default_rng(1)
-    motion = Given(*(rng.normal(size=x.shape) * np.minimum(1, x**2) for x in given))
-    motion.target[:, 2] = 0  # the arm is planar
-    tangent, found = program()(given, motion, q0)
-    return jax.tree.map(np.asarray, tangent), jax.tree.map(np.asarray, found), motion
+    return along_random_motion(program(), *cases())
 
 
 def tip_of(q: np.ndarray) -> np.ndarray:

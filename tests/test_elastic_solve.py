@@ -9,7 +9,7 @@ import jaxlie
 import numpy as np
 import pytest
 import scipy.optimize
-from derivatives import ahead_and_behind, check_tangents, solved_along
+from derivatives import ahead_and_behind, along_random_motion, check_tangents, solved_along
 from tables import exhaustive
 
 import jaxik
@@ -53,17 +53,22 @@ class Given(NamedTuple):
 
 
 @functools.cache
-def arm() -> Any:
+def arm(xml: str = ARM) -> Any:
     with jax.ensure_compile_time_eval():
-        return jaxik.load_robot(ARM)
+        return jaxik.load_robot(xml)
+
+
+def points(rng: np.random.Generator, nearest: float, farthest: float, count: int) -> np.ndarray:
+    """Positions (n, 3) in the plane, by their distance from the arm."""
+    away, angle = rng.uniform(nearest, farthest, count), rng.uniform(-np.pi, np.pi, count)
+    return np.stack([away * np.cos(angle), away * np.sin(angle), 0 * angle], axis=1)
 
 
 @functools.cache
 def cases() -> tuple[Given, np.ndarray]:
     """Targets within reach and out of it, half of them behind a wall; and starts (n, 3)."""
     rng = np.random.default_rng(0)
-    away, angle = rng.uniform(0, 1.8, COUNT), rng.uniform(-np.pi, np.pi, COUNT)
-    target = np.stack([away * np.cos(angle), away * np.sin(angle), 0 * angle], axis=1)
+    target = points(rng, 0, 1.8, COUNT)
     offset = np.where(np.arange(COUNT) % 2 == 0, 9.0, rng.uniform(-0.5, 0.5, COUNT))
     penalties = 10.0 ** rng.uniform(-1.5, 1.5, (2, COUNT))
     given = Given(target, penalties[0], offset, penalties[1], rng.uniform(-2, 2, (COUNT, 3)))
@@ -85,12 +90,7 @@ def program() -> Any:
 
 @functools.cache
 def solved() -> tuple[Any, Any, Given]:
-    given, q0 = cases()
-    rng = np.random.default_rng(1)
-    motion = Given(*(rng.normal(size=x.shape) * np.minimum(1, x**2) for x in given))
-    motion.target[:, 2] = 0  # the arm is planar
-    tangent, found = program()(given, motion, q0)
-    return jax.tree.map(np.asarray, tangent), jax.tree.map(np.asarray, found), motion
+    return along_random_motion(program(), *cases())
 
 
 def tip_of(q: np.ndarray) -> np.ndarray:
