@@ -9,7 +9,7 @@ import jaxlie
 import numpy as np
 import scipy.optimize
 from derivatives import ahead_and_behind, along_random_motion, check_tangents, solved_along
-from test_elastic_solve import arm, points
+from test_elastic_solve import arm, points, tip_of
 
 from jaxik import (
     ConfigurationLimit,
@@ -80,14 +80,9 @@ def solved() -> tuple[Any, Any, Given]:
     return along_random_motion(program(), *cases())
 
 
-def tip_of(q: np.ndarray) -> np.ndarray:
-    total = np.cumsum(q)
-    return np.array([LENGTHS @ np.cos(total), LENGTHS @ np.sin(total)])
-
-
 def rows_of(given: Given, i: int, q: np.ndarray) -> np.ndarray:
     """What may yield at a configuration (4,): rows (11,) that are to be zero at most."""
-    elbow = LENGTHS[:3] @ np.cos(np.cumsum(q[:3]))
+    elbow = tip_of(q[:3], LENGTHS[:3])[0]
     bend, inside = q[3] - given.bend[i], RANGE - given.margin[i]
     return np.concatenate([[elbow - given.offset[i], bend, -bend], q - inside, -inside - q])
 
@@ -102,7 +97,7 @@ def gains(given: Given, i: int, q: np.ndarray) -> tuple[float, float]:
     options: dict[str, Any] = {"method": "SLSQP", "options": {"ftol": 1e-14, "maxiter": 300}}
 
     def off(x: np.ndarray) -> np.ndarray:
-        return tip_of(x[:4]) - given.target[i, :2]
+        return tip_of(x[:4], LENGTHS) - given.target[i, :2]
 
     def first(x: np.ndarray) -> float:
         return 0.5 * off(x) @ off(x) + weights @ x[4:]

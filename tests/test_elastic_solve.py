@@ -93,9 +93,9 @@ def solved() -> tuple[Any, Any, Given]:
     return along_random_motion(program(), *cases())
 
 
-def tip_of(q: np.ndarray) -> np.ndarray:
+def tip_of(q: np.ndarray, lengths: np.ndarray = LENGTHS) -> np.ndarray:
     total = np.cumsum(q)
-    return np.array([LENGTHS @ np.cos(total), LENGTHS @ np.sin(total)])
+    return np.array([lengths @ np.cos(total), lengths @ np.sin(total)])
 
 
 def least(given: Given, i: int, q: np.ndarray) -> tuple[float, float]:

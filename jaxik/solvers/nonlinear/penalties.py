@@ -54,24 +54,6 @@ def price(prepared: Formulation, kin: Kinematics) -> jax.Array:
     return missed if prepared.elastic is None else missed + prepared.elastic.cost(kin.q)
 
 
-def yielded_of(prepared: Formulation, q: jax.Array, errors: dict[str, Any]) -> dict[str, Any]:
-    """By how much what may yield is off, where that is more than constraints that hold may be; by name, or by limit."""
-    found: dict[str, Any] = {}
-    problem = prepared.problem
-    if prepared.elastic is not None and (limit := elastic_joint_limit(problem)) is not None:
-        found[limit.key] = prepared.elastic.yielded(q, problem.robot.nv)
-    for name in yielding(problem):
-        task = problem.tasks[name]
-        assert isinstance(task, HardConstraint)
-        off = unmet(task, errors[name], task.tolerance)
-        if task.limit is None:
-            found[name] = off
-        else:
-            before = found.get(task.limit, jnp.zeros(0, off.dtype))
-            found[task.limit] = jnp.concatenate([before, jnp.reshape(0 - off, 1)])
-    return found
-
-
 class Violations(NamedTuple):
     """By how much what may yield is off: constraints by name, like their residuals, and joints (n,) beyond limits."""
 
@@ -87,6 +69,23 @@ def violations(prepared: Formulation, q: jax.Array, errors: dict[str, Any]) -> V
         assert isinstance(task, HardConstraint)
         found[name] = unmet(task, errors[name], task.tolerance)
     return Violations(found, None if prepared.elastic is None else prepared.elastic.excess(q))
+
+
+def yielded_of(prepared: Formulation, q: jax.Array, errors: dict[str, Any]) -> dict[str, Any]:
+    """By how much what may yield is off, where that is more than constraints that hold may be; by name, or by limit."""
+    found: dict[str, Any] = {}
+    problem = prepared.problem
+    if prepared.elastic is not None and (limit := elastic_joint_limit(problem)) is not None:
+        found[limit.key] = prepared.elastic.yielded(q, problem.robot.nv)
+    for name, off in violations(prepared, q, errors).constraints.items():
+        task = problem.tasks[name]
+        assert isinstance(task, HardConstraint)
+        if task.limit is None:
+            found[name] = off
+        else:
+            before = found.get(task.limit, jnp.zeros(0, off.dtype))
+            found[task.limit] = jnp.concatenate([before, jnp.reshape(0 - off, 1)])
+    return found
 
 
 def as_yielded(prepared: Formulation, at: Violations) -> Formulation:

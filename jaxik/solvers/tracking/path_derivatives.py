@@ -84,7 +84,7 @@ def motion_tangent(
     def optimality(values: list[Any]) -> Unknowns:
         changed = jax.tree.unflatten(structure, replaced(leaves, active, values))
         firm = known.firm[:, : horizon.kinds]
-        return _optimality(*_horizon(shape, changed, about, given), about.smooth.pull, firm, known.given_way)
+        return _optimality(*_horizon(shape, changed, about), about.smooth.pull, firm, known.given_way)
 
     right = jax.jvp(optimality, ([leaves[i] for i in active],), (list(along),))[1]
     free = known.system.rows.moves & known.valid[..., None]
@@ -94,15 +94,12 @@ def motion_tangent(
     return _moved(given.problem.robot.topology, about.smooth.q[ORDERS:], change)
 
 
-def _horizon(
-    shape: tuple[int, ...], given: Given, about: Any, as_given: Given | None = None
-) -> tuple[Horizon, jax.Array]:
-    """The horizon of a motion with targets that can be differentiated; what is finite is so of `as_given`."""
-    known = _known(shape, prepared(len(shape), given if as_given is None else as_given))
-    changed = prepared(len(shape), given)
-    changed = changed._replace(values=_finite(changed.values))
-    q = about.smooth.q[ORDERS:]
-    return horizon_of(shape, changed, q, about.parted, jnp.ones((), q.dtype), known)
+def _horizon(shape: tuple[int, ...], given: Given, about: Any) -> tuple[Horizon, jax.Array]:
+    """The horizon of a motion with targets that can be differentiated."""
+    given, q = prepared(len(shape), given), about.smooth.q[ORDERS:]
+    known = _known(shape, given)
+    given = given._replace(values=_finite(given.values))
+    return horizon_of(shape, given, q, about.parted, jnp.ones((), q.dtype), known)
 
 
 def _known(shape: tuple[int, ...], given: Given) -> dict[str, jax.Array]:
