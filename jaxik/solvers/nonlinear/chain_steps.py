@@ -77,8 +77,11 @@ def start(
     found = jax.eval_shape(lambda: _evaluated(prepared, split, q, level, rule)[0])
     first = outcome.iterations
     whole = levenberg_marquardt.start(prepared, q, errors, first[0], damping, level, spent, rule)
-    return spread(split, whole)._replace(
-        model=jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found.model),
+    model = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found.model)
+    dog = None if whole.watchdog is None else spread(split, whole.watchdog._replace(model=()))._replace(model=model)
+    return spread(split, whole._replace(model=(), watchdog=None))._replace(
+        model=model,
+        watchdog=dog,
         ended=frozen,
         iterations=first,
         before=first,
@@ -98,10 +101,11 @@ def step(
 
     `meeting` (k,), and `options.max_steps`, which may be one number, or (k,), are of each chain.
     """
-    q = state.q[0]
+    here = levenberg_marquardt.current(state)
+    q = here.q[0]
     limits, scale = limits_at(prepared, q), by_columns(split, step_scale(prepared))
     box = box_of(split, limits)
-    proposed = jax.vmap(lambda state, scale, box: rule.propose(prepared, state, scale, box, options))(state, scale, box)
+    proposed = jax.vmap(lambda state, scale, box: rule.propose(prepared, state, scale, box, options))(here, scale, box)
     over = state.ended | state.crawling
     still = over | jnp.isinf(state.cost)
     displacement = together(split, prepared, jnp.where(still[:, None], 0, proposed.displacement))
@@ -116,6 +120,8 @@ def step(
     most = jnp.broadcast_to(options.max_steps, split.size)
     moved = jax.vmap(conclude)(state, scale, box, proposed, trial, most)
     moved = jax.tree.map(lambda new, old: jnp.where(over.reshape(-1, *(1,) * (new.ndim - 1)), old, new), moved, state)
+    if (dog := moved.watchdog) is not None:
+        moved = moved._replace(watchdog=dog._replace(q=spread(split, merged_configuration(prepared, split, dog.q))))
     return moved._replace(
         q=spread(split, merged_configuration(prepared, split, moved.q)),
         errors=spread(split, merged_errors(split, moved.errors)),

@@ -10,6 +10,7 @@ from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive
 from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear import watchdog
 from jaxik.solvers.nonlinear.box import Box, to_box
 from jaxik.solvers.nonlinear.formulation import Formulation, Rows, count_rows
 from jaxik.solvers.nonlinear.hard_constraint import clearances
@@ -35,6 +36,11 @@ NEAR = 3.0
 CRAWL = 0.002
 # So does one that lasts longer than this.
 PATIENCE = 30
+# Where relaxed steps have lowered the cost, these are less and more: Newton's steps have to lower it, and get nowhere in
+# the valley until a thousandth of a radian is left. Nor is it a crawl while each step is so much shorter than the last.
+CRAWL_IN_VALLEY, PATIENCE_IN_VALLEY, CONVERGING = 2e-4, 60, 0.3
+# By this damping shrinks after relaxed steps that have lowered the cost.
+TAKEN_BACK = 0.3
 # Polishing goes on while a step leaves less than this of the cost.
 POLISHED = 0.25
 
@@ -109,17 +115,44 @@ def _conclude(
 ) -> State:
     """The next state; it has ended when the tasks are met and polished, and crawls where nothing helps much."""
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
-    decrease = state.cost - trial.cost
+    here, relaxed, shrink = _where_it_starts(state, proposed, trial, accepted)
+    decrease = here - trial.cost
     good = accepted & (decrease > GOOD_RATIO * proposed.predicted)
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
-    shrink = jnp.clip(trial.cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
-    damping = proposed.damping * jnp.where(good, shrink, jnp.where(fair, 1.0, GROW))
-    moved = advance(state, options, accepted, trial, proposed, damping)
+    damping = proposed.damping * jnp.where(good, shrink, jnp.where(fair | relaxed, 1.0, GROW))
+    moved = advance(state, options, accepted, trial, proposed, damping, relaxed)
     moved = _polished(state, moved, options)
-    slow = ~(proposed.predicted > CRAWL * state.cost) | (moved.iterations >= moved.before + PATIENCE)
+    slow = _crawls(state, moved, proposed, here) & ~relaxed
     # Where a residual without tolerance reaches zero, only the size of the steps tells.
     slow = slow | (moved.size <= step_tolerance(options, state.q.dtype))
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
+
+
+def _where_it_starts(
+    state: State, proposed: Step, trial: Trial, accepted: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The cost () where a step starts, whether it is a relaxed one (), and by what damping shrinks after a good one."""
+    dog = state.watchdog
+    here = state.cost if dog is None else jnp.where(jnp.isinf(state.cost), jnp.inf, watchdog.cost(dog))
+    shrink = jnp.clip(trial.cost / jnp.where(here > 0, here, 1), *SHRINK)
+    if dog is None:
+        return here, jnp.zeros_like(accepted), shrink
+    size = jnp.max(jnp.abs(proposed.displacement))
+    may = watchdog.goes_on(dog, proposed.damping, size, state.size)
+    relaxed = may & ~accepted & ~state.met & ~jnp.isinf(state.cost) & jnp.isfinite(trial.cost)
+    # What a step takes back says nothing of the one after it.
+    return here, relaxed, jnp.where(dog.relaxed > 0, TAKEN_BACK, shrink)
+
+
+def _crawls(state: State, moved: State, proposed: Step, here: jax.Array) -> jax.Array:
+    """Whether a step promises little of the cost () where it starts, or steps last too long."""
+    taken = moved.iterations - moved.before
+    if moved.watchdog is None:
+        return ~(proposed.predicted > CRAWL * here) | (taken >= PATIENCE)
+    valley = moved.watchdog.helped
+    little = ~(proposed.predicted > jnp.where(valley, CRAWL_IN_VALLEY, CRAWL) * here)
+    converges = valley & (moved.size < CONVERGING * state.size)
+    return (little & ~converges) | (taken >= jnp.where(valley, PATIENCE_IN_VALLEY, PATIENCE))
 
 
 def _polished(state: State, moved: State, options: SolveOptions) -> State:
@@ -137,4 +170,4 @@ def _polished(state: State, moved: State, options: SolveOptions) -> State:
     )
 
 
-GAUSS_NEWTON = Rule(_empty, _propose, boxed_rows, _conclude)
+GAUSS_NEWTON = Rule(_empty, _propose, boxed_rows, _conclude, relaxes=True)

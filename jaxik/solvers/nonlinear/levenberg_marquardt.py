@@ -1,8 +1,9 @@
 """Bounded Levenberg-Marquardt with an active set: one loop, with the step rules of `gauss_newton` and `newton`.
 
 Minimises 1/2 |residual|^2 of a level of tasks within the joint limits. One trial point a step, linearised once:
-accepted, it is the next model; rejected, the old one is kept. Steps are measured in fractions of the joint ranges,
-damping relative to the model, so that neither the scale of the costs nor the units of the joints matter.
+accepted, it is the next model; rejected, the old one is kept, or the step is a relaxed one (`watchdog`). Steps are
+measured in fractions of the joint ranges, damping relative to the model, so that neither the scale of the costs nor the
+units of the joints matter.
 """
 
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.fusion import materialize_mask
 from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear import watchdog
 from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
@@ -27,6 +29,7 @@ from jaxik.solvers.nonlinear.formulation import (
     rows_that_count,
 )
 from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, step_scale
+from jaxik.solvers.nonlinear.watchdog import Watchdog
 from jaxik.solvers.options import SolveOptions
 
 # The damping shrinks by these, at most and at least, where the model holds, and grows where it does not.
@@ -52,6 +55,7 @@ class State(NamedTuple):
       iterations (): steps taken, without the first evaluation and the polishing step.
       before (): of these, those that came before this state's first.
       spent: what other phases note, and of a search the attempt; passed on.
+      watchdog: where the next step starts, of rules with relaxed steps; None: at the best.
     """
 
     q: jax.Array
@@ -67,6 +71,7 @@ class State(NamedTuple):
     iterations: jax.Array
     before: jax.Array
     spent: Any
+    watchdog: Watchdog | None = None
 
 
 class Trial(NamedTuple):
@@ -107,6 +112,7 @@ class Rule(NamedTuple):
       propose: formulation, state, units of step (n,), limits at its configuration, options -> the next step.
       expand: formulation, evaluated kinematics, rows of the level there, level -> model.
       conclude: formulation, state, units of step (n,), limits, step, trial, options -> the next state.
+      relaxes: whether it takes relaxed steps.
 
     What a rule proposes and concludes may be of one of several independent chains: state, units, limits and trial are.
     """
@@ -115,6 +121,7 @@ class Rule(NamedTuple):
     propose: Callable[[Formulation, State, jax.Array, Box, SolveOptions], Step]
     expand: Callable[[Formulation, Kinematics, Rows, Level], Any]
     conclude: Callable[[Formulation, State, jax.Array, Box, Step, Trial, SolveOptions], State]
+    relaxes: bool = False
 
 
 def start(
@@ -131,10 +138,10 @@ def start(
 
     Nothing is evaluated: the cost is infinite, so that the first trial point is `q` itself.
     """
-    no = jnp.zeros((), bool)
+    no, model = jnp.zeros((), bool), rule.empty(prepared, q, level)
     return State(
         q=q,
-        model=rule.empty(prepared, q, level),
+        model=model,
         cost=jnp.full((), jnp.inf, q.dtype),
         errors=errors,
         damping=damping,
@@ -146,7 +153,13 @@ def start(
         iterations=iterations,
         before=iterations,
         spent=spent,
+        watchdog=watchdog.start(prepared, q, model, level) if rule.relaxes else None,
     )
+
+
+def current(state: State) -> State:
+    """The state with configuration and model where the next step starts."""
+    return state if state.watchdog is None else state._replace(q=state.watchdog.q, model=state.watchdog.model)
 
 
 def step(
@@ -162,10 +175,11 @@ def step(
 
     `meeting` (): whether the tasks `held` of the level count alone; None: they never do.
     """
-    limits, scale = limits_at(prepared, state.q), step_scale(prepared)
-    proposed = rule.propose(prepared, state, scale, limits, options)
+    here = current(state)
+    limits, scale = limits_at(prepared, here.q), step_scale(prepared)
+    proposed = rule.propose(prepared, here, scale, limits, options)
     displacement = jnp.where(jnp.isinf(state.cost), 0, proposed.displacement)
-    q = retract(prepared, state.q, limits, displacement)
+    q = retract(prepared, here.q, limits, displacement)
     kin = evaluate(prepared, q)
     found, reported = rows(prepared, kin, level), errors(prepared, kin)
     fulfilled = met(prepared, reported, level) & has_tolerances(prepared.problem, level)
@@ -192,6 +206,8 @@ def restarted(state: State, again: jax.Array, damping: Any) -> State:
         "ended": no,
         "before": state.iterations,
     }
+    if state.watchdog is not None:
+        state = state._replace(watchdog=watchdog.restarted(state.watchdog, again, state.q))
     return state._replace(**{name: jnp.where(again, x, getattr(state, name)) for name, x in fresh.items()})
 
 
@@ -202,8 +218,9 @@ def advance(
     trial: Trial,
     proposed: Step,
     damping: jax.Array,
+    relaxed: jax.Array | None = None,
 ) -> State:
-    """The next state: at the trial point where it is accepted, else where it was."""
+    """The next state: at the trial point where it is accepted, else where it was; `relaxed` (): steps go on there."""
     first = jnp.isinf(state.cost)
     accepted = materialize_mask(accepted & jnp.isfinite(trial.cost))
     iterations = state.iterations + jnp.where(first, 0, 1).astype(jnp.int32)
@@ -212,12 +229,16 @@ def advance(
     def better(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
+    seen, dtype = state.watchdog, state.cost.dtype
+    least = least_damping(dtype) if seen is None else watchdog.least_damping(dtype)
+    if seen is not None and relaxed is not None:
+        seen = watchdog.advance(seen, accepted, relaxed, (trial.q, trial.model), (state.q, state.model))
     return State(
         q=jnp.where(accepted, trial.q, state.q),
         model=better(trial.model, state.model),
         cost=jnp.where(accepted, trial.cost, state.cost),
         errors=better(trial.errors, state.errors),
-        damping=jnp.where(first, state.damping, jnp.clip(damping, least_damping(state.cost.dtype), MAX_DAMPING)),
+        damping=jnp.where(first, state.damping, jnp.clip(damping, least, MAX_DAMPING)),
         size=jnp.where(first, jnp.inf, jnp.max(jnp.abs(proposed.displacement))),
         met=fulfilled,
         crawling=state.crawling,
@@ -226,6 +247,7 @@ def advance(
         iterations=iterations,
         before=state.before,
         spent=state.spent,
+        watchdog=seen,
     )
 
 
