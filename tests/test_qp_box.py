@@ -81,6 +81,22 @@ def test_what_is_called_converged_is_a_minimum_after_shortened_steps(limit: int 
     assert residual[converged].max() < 1e-3
 
 
+def test_warm_starts_with_part_of_the_active_set_end_with_all_of_it() -> None:
+    hessian, slope, lower, upper = programs(*CASES["arm, high cost"])
+    # As limits on accelerations make them, about the velocity before.
+    middle = np.random.default_rng(0).normal(size=lower.shape)
+    given = Program(*map(jnp.asarray, (hessian, slope, middle + lower, middle + upper)))
+    run = jax.jit(jax.vmap(minimise_in_box, in_axes=(0, 0)))
+    cold = run(given, ActiveSet(jnp.zeros((COUNT, 7), jnp.int32), jnp.zeros((COUNT, 0), bool)))
+    for seed in range(8):
+        # A step that leaves one of two bounds, shortened by the other, ends at the minimum.
+        kept = np.random.default_rng(seed).random((COUNT, 7)) < 0.7
+        warm = run(given, ActiveSet(jnp.where(kept, cold.active.bounds, 0), cold.active.rows))
+        np.testing.assert_array_equal(warm.status, Status.CONVERGED)
+        np.testing.assert_array_equal(warm.active.bounds, cold.active.bounds)
+        np.testing.assert_allclose(warm.x, cold.x, atol=1e-12)
+
+
 def test_a_program_that_is_not_finite_ends_at_once() -> None:
     hessian = jnp.full((3, 3), jnp.nan)
     found = projected_newton(Program(hessian, jnp.zeros(3), -jnp.ones(3), jnp.ones(3)), None, 80, 1e-10)

@@ -1,5 +1,6 @@
 """Bounds that yield at a price: against slack variables in DAQP, where kinks coincide too; warm starts."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -97,6 +98,24 @@ def test_a_warm_start_changes_nothing_but_time() -> None:
     rng = np.random.default_rng(1)
     wrong = jax.tree.map(lambda x: rng.permutation(np.asarray(x)), cold.active)
     np.testing.assert_allclose(solved(jnp.float64, wrong).x, cold.x, atol=1e-8)
+
+
+def test_a_warm_start_with_part_of_the_active_set_ends_with_all_of_it() -> None:
+    middle = np.random.default_rng(0).normal(size=(COUNT, N))
+    program = programs()
+    given = program._replace(
+        lower=program.lower + middle,
+        upper=program.upper + middle,
+        h=program.h + np.einsum("bij,bj->bi", program.G, middle),
+    )
+    run = jax.jit(jax.vmap(minimise_in_elastic_box))
+    none = jax.tree.map(jnp.zeros_like, solved(jnp.float64).active)
+    cold = run(given, none)
+    for seed in range(8):
+        kept = np.random.default_rng(seed).random((COUNT, N)) < 0.7
+        warm = run(given, dataclasses.replace(cold.active, bounds=np.where(kept, cold.active.bounds, 0)))
+        np.testing.assert_array_equal(warm.status, Status.CONVERGED)
+        np.testing.assert_allclose(warm.x, cold.x, atol=1e-9)
 
 
 def test_bounds_that_hard_ones_make_yield_at_a_large_penalty_converge_in_float32() -> None:

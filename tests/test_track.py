@@ -219,6 +219,23 @@ PENDULUM = """
 """
 
 
+def test_a_joint_that_turns_round_is_not_stuck_and_starts_that_are_nan_are_nonfinite_to_the_end() -> None:
+    pendulum = jaxik.load_robot(PENDULUM)
+    limits = ConfigurationLimit(), AccelerationLimit(10.0)
+    asked = Problem(pendulum, {"rest": PostureTask(jnp.zeros(1), tolerance=1e-3)}, limits)
+    goals = jnp.where(jnp.arange(40)[:, None] < 10, 0.9, -0.9)
+    found = track(asked, jnp.array([[0.0], [jnp.nan]]), DT, {"rest": goals})
+    assert (np.abs(found.velocity[:, 0]) < 1e-9).any() and (found.status[:, 0] == Status.CONVERGED).all()
+    assert (found.status[:, 1] == Status.NONFINITE).all() and np.isfinite(found.q).all()
+
+
+def test_a_state_has_the_types_of_the_one_after_it() -> None:
+    state = track_start(problem(), panda().q_home, {"tip": home()})
+    after = jax.eval_shape(lambda state: track_step(problem(), state, DT, {"tip": home()}), state)
+    types = (jax.tree.map(lambda x: (x.dtype, x.weak_type), jax.tree.leaves(x)) for x in (state, after))
+    assert next(types) == next(types)
+
+
 def test_an_element_whose_target_is_nan_stands_still_and_its_neighbours_do_not() -> None:
     targets = np.array(path(jnp.full(3, 0.2)).wxyz_xyz)
     targets[20, 1] = np.nan

@@ -177,7 +177,9 @@ def _solution(
     for kink in kinks:
         rest = rest - jnp.where(kink.sign * x > kink.sign * kink.place, kink.sign * kink.penalty, 0)
     side = jnp.where((x == box.upper) & (rest >= 0), 1, jnp.where((x == box.lower) & (rest <= 0), -1, 0))
-    side = jnp.where(box.lower == box.upper, jnp.where(rest < 0, -1, 1), jnp.where(state.fixed, side, 0))
+    # A shortened step fixes no variable but what it hits, and may be the last.
+    held = state.fixed | (jnp.abs(rest) > state.noise)
+    side = jnp.where(box.lower == box.upper, jnp.where(rest < 0, -1, 1), jnp.where(held, side, 0))
     bounds = jnp.where(side != 0, rest, 0)
     rest, pushes, rows, active, yields = rest - bounds, bounds, [], [], []
     for kink in kinks:

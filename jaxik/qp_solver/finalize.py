@@ -100,7 +100,7 @@ def solution_of(
         kkt_residual=residual,
         iterations=iterations,
         certificate=no_certificate(program),
-        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
+        derivative_status=jnp.asarray(DerivativeStatus.NOT_COMPUTED, jnp.int32),
     )
 
 

@@ -82,9 +82,12 @@ def projected_newton(
         state = state_at(program, jnp.where(fixed, bound, x), fixed)
     unfinished = lambda s: ~s.done & (s.iterations < limit)  # noqa: E731
     state = lax.while_loop(unfinished, lambda s: projected_step(program, equal, s)[0], state)
-    side = jnp.where(state.fixed, jnp.where(state.gradient > 0, -1, 1), 0)
-    side = jnp.where(equal | (state.x == jnp.where(side > 0, program.upper, program.lower)), side, -side)
+    side = jnp.where(state.gradient > 0, -1, 1)
+    there = state.x == jnp.where(side > 0, program.upper, program.lower)
+    side = jnp.where(equal | there, side, -side)
     multipliers = jnp.where(equal, -state.gradient, side * jnp.maximum(-side * state.gradient, 0))
+    # A shortened step fixes no variable but what it hits, and may be the last.
+    held = state.fixed | (there & (jnp.abs(state.gradient) > state.noise))
     nothing = jnp.zeros(0, dtype)
     x = jnp.where(jnp.isfinite(state.x), state.x, 0)
     most, error = _sizes(jnp.max(state.noise)), jnp.max(jnp.abs(state.gradient + multipliers))
@@ -93,7 +96,7 @@ def projected_newton(
     # What is not finite makes sums NaN, also where it is multiplied by zero.
     finite = jnp.all(jnp.isfinite(state.noise) & (program.lower < jnp.inf) & (program.upper > -jnp.inf))
     status = jnp.where(finite, status, Status.NONFINITE)
-    active = ActiveSet(side, jnp.zeros(0, bool))
+    active = ActiveSet(jnp.where(held, side, 0), jnp.zeros(0, bool))
     return solution_of(program, x, status, (multipliers, nothing, nothing), active, residual, state.iterations)
 
 

@@ -61,7 +61,7 @@ def take(
         looking = looking_at_distances(limits_of(problem))
         fields |= {"fraction": arrival.fraction, "clearance": arrival.clearance, "nearest": arrival.nearest}
         fields["pair_names"] = merged_pair_names(looking, problem.robot)
-    not_computed = jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32)
+    not_computed = jnp.asarray(DerivativeStatus.NOT_COMPUTED, jnp.int32)
     result = StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields)
     return Stepped(result, descent.each, model.recovery_scale)
 

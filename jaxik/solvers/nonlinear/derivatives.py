@@ -175,7 +175,7 @@ def _linearize_at(arguments: tuple[Any, ...], result: Any) -> Condition:
         (~settled, DerivativeStatus.NOT_STATIONARY),
         (~finite | (solution.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE),
     )
-    status = jnp.full((), DerivativeStatus.EXACT, jnp.int32)
+    status = jnp.asarray(DerivativeStatus.EXACT, jnp.int32)
     for applies, worse in statuses:
         status = jnp.where(applies, jnp.int32(worse), status)
     return Condition(responses, cotangents, unreachable, side, active, cells, status)

@@ -67,7 +67,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
         num_starts=jnp.maximum(result.spent.starts, 1),
         cost=cost,
         stationarity=result.size,
-        derivative_status=jnp.full((), DerivativeStatus.NOT_COMPUTED, jnp.int32),
+        derivative_status=jnp.asarray(DerivativeStatus.NOT_COMPUTED, jnp.int32),
         trace=None if record is None else trace_of(record),
         **nearest,
         yielded=yielded_of(prepared, result.q, result.errors),

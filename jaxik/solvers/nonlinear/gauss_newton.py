@@ -36,8 +36,9 @@ NEAR = 3.0
 CRAWL = 0.002
 # So does one that lasts longer than this.
 PATIENCE = 30
-# Where relaxed steps have lowered the cost, these are less and more: Newton's steps have to lower it, and get nowhere in
-# the valley until a thousandth of a radian is left. Nor is it a crawl while each step is so much shorter than the last.
+# Where relaxed steps have lowered the cost, these are less and more: Newton's steps have to lower it, and get nowhere
+# in the valley until a thousandth of a radian is left. Nor is it a crawl while each step is so much shorter than the
+# last.
 CRAWL_IN_VALLEY, PATIENCE_IN_VALLEY, CONVERGING = 2e-4, 60, 0.3
 # By this damping shrinks after relaxed steps that have lowered the cost.
 TAKEN_BACK = 0.3

@@ -192,7 +192,9 @@ def described_of(
     residuals = map_tasks(lambda task, kin: task.report(robot, kin), tasks, kin)
     residuals = {name: residual for name, residual in residuals.items() if residual is not None}
     met = [within_tolerance(asked[n], row_weights(asked[n], r), r) for n, r in residuals.items() if n in asked]
-    at_rest = jnp.max(jnp.abs(velocity), initial=0) * dt <= REST
+    # A joint that turns round passes through rest.
+    fastest = jnp.maximum(jnp.abs(velocity), jnp.abs(velocity - acceleration * dt))
+    at_rest = jnp.max(fastest, initial=0) * dt <= REST
     stuck = (status == Status.CONVERGED) & at_rest & ~jnp.all(jnp.asarray(met, bool))
     status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
     limits = (*limits_of(problem), *(elastic.of for elastic in elastic_limits_of(problem).values()))

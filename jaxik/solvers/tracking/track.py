@@ -15,6 +15,7 @@ from jaxik.batching.method import lanes_that_fit
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
+from jaxik.core.status import Status
 from jaxik.core.trees import part_units
 from jaxik.kinematics.motion import Motion
 from jaxik.problem.arguments import cast_problem, check_problem, configuration
@@ -284,6 +285,9 @@ def _tracked(
         start = started(problem, q, velocity, first)
         growth = None if options.growth_limit is None else no_growth(start.q, start.velocity)
         kept = _scanned(body, (start, growth), (jnp.arange(steps, dtype=q.dtype), values), steps)
+    # Steps go on from a finite configuration, which nobody gave.
+    lost = ~jnp.all(jnp.isfinite(jnp.concatenate([q, velocity], -1)), -1)
+    kept["status"] = jnp.where(lost, Status.NONFINITE, kept["status"]).astype(jnp.int32)
     return Track(
         **kept,
         jumped=jnp.zeros(kept["status"].shape, bool),
