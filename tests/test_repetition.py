@@ -97,3 +97,27 @@ def test_derivatives_of_what_is_shared_are_taken_once(mode: str) -> None:
     np.testing.assert_allclose(pulled(after)(by), pulled(before)(by), rtol=1e-12)
     products = [count(jax.make_jaxpr(pulled(closed))(by), "dot_general") for closed in (before, after)]
     assert products[1] < products[0], products
+
+
+def test_derivatives_of_maxima_compare_what_the_larger_one_is_of() -> None:
+    """With each other: rounded anew by a kernel of its own, neither may be equal to the maximum."""
+
+    def function(x: jax.Array, y: jax.Array) -> tuple[jax.Array, ...]:
+        return jnp.maximum(x, y), jnp.minimum(2 * x, y), jnp.clip(x - y, -1, 1), jnp.maximum(0.5, x)
+
+    values = jnp.asarray([-2.0, -0.0, 0.0, 0.5, 1.0, jnp.inf, jnp.nan])
+    x, y = (a.ravel() for a in jnp.meshgrid(values, values))
+    before, after = shortened(lambda *at: jax.jvp(function, at, (x + 2, y - 3)), x, y)
+    given = [jaxpr_as_fun(closed)(x, y) for closed in (before, after)]
+    for wanted, found in zip(*given, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    assert count(after, "eq") == 0 and count(after, "ge") > 0 and count(after, "le") > 0
+
+
+def test_what_asks_for_equality_with_anything_else_asks_for_it_still() -> None:
+    def function(x: jax.Array, y: jax.Array) -> tuple[jax.Array, ...]:
+        return jnp.maximum(x, y) == y + 1, x == y, jnp.maximum(x, y) == jnp.minimum(x, y)
+
+    x = jnp.arange(3.0)
+    _, after = shortened(function, x, x)
+    assert count(after, "eq") == 3
