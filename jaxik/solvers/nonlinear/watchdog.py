@@ -45,10 +45,15 @@ def least_damping(dtype: Any) -> Any:
 
 
 def start(prepared: Formulation, q: jax.Array, model: Any, level: Level) -> Watchdog | None:
-    """Before the first step from `q` (nq,); None where all rows may vanish at once, and for what no step may leave."""
+    """Before the first step from `q` (nq,); None where constraints or distances hold, and where all rows may vanish.
+
+    So may those of tasks of one kind, whose weights are mostly alike: searches for poses alone would take 1.07 to 1.3
+    times as long. Of frames with an orientation of cost 0.01 that is out of reach 25 % take 100 steps, and 6 % would.
+    """
+    tasks = prepared.problem.tasks
     if hard_constraints(prepared.problem) or clearances(prepared.problem):
         return None
-    if count_rows(prepared, level) <= len(prepared.moving.own):
+    if count_rows(prepared, level) <= len(prepared.moving.own) and len({type(tasks[name]) for name in level}) < 2:
         return None
     return Watchdog(q, model, jnp.zeros((), jnp.int32), jnp.zeros((), bool))
 
