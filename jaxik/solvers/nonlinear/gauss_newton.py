@@ -116,10 +116,14 @@ def _conclude(
 ) -> State:
     """The next state; it has ended when the tasks are met and polished, and crawls where nothing helps much."""
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
-    here, relaxed, shrink = _where_it_starts(state, proposed, trial, accepted)
+    dog, relaxed = state.watchdog, ~accepted & _relaxes(state, proposed, trial)
+    here = state.cost if dog is None else watchdog.cost(dog)
     decrease = here - trial.cost
     good = accepted & (decrease > GOOD_RATIO * proposed.predicted)
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
+    shrink = jnp.clip(trial.cost / jnp.where(here > 0, here, 1), *SHRINK)
+    # What a step takes back says nothing of the one after it.
+    shrink = shrink if dog is None else jnp.where(dog.relaxed > 0, TAKEN_BACK, shrink)
     damping = proposed.damping * jnp.where(good, shrink, jnp.where(fair | relaxed, 1.0, GROW))
     moved = advance(state, options, accepted, trial, proposed, damping, relaxed)
     moved = _polished(state, moved, options)
@@ -129,20 +133,13 @@ def _conclude(
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
 
 
-def _where_it_starts(
-    state: State, proposed: Step, trial: Trial, accepted: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The cost () where a step starts, whether it is a relaxed one (), and by what damping shrinks after a good one."""
-    dog = state.watchdog
-    here = state.cost if dog is None else jnp.where(jnp.isinf(state.cost), jnp.inf, watchdog.cost(dog))
-    shrink = jnp.clip(trial.cost / jnp.where(here > 0, here, 1), *SHRINK)
-    if dog is None:
-        return here, jnp.zeros_like(accepted), shrink
+def _relaxes(state: State, proposed: Step, trial: Trial) -> jax.Array:
+    """Whether a step may be a relaxed one ()."""
+    if state.watchdog is None:
+        return jnp.zeros((), bool)
     size = jnp.max(jnp.abs(proposed.displacement))
-    may = watchdog.goes_on(dog, proposed.damping, size, state.size)
-    relaxed = may & ~accepted & ~state.met & ~jnp.isinf(state.cost) & jnp.isfinite(trial.cost)
-    # What a step takes back says nothing of the one after it.
-    return here, relaxed, jnp.where(dog.relaxed > 0, TAKEN_BACK, shrink)
+    goes_on = watchdog.goes_on(state.watchdog, proposed.damping, size, state.size)
+    return goes_on & ~state.met & ~jnp.isinf(state.cost) & jnp.isfinite(trial.cost)
 
 
 def _crawls(state: State, moved: State, proposed: Step, here: jax.Array) -> jax.Array:

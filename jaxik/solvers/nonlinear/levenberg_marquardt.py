@@ -206,8 +206,6 @@ def restarted(state: State, again: jax.Array, damping: Any) -> State:
         "ended": no,
         "before": state.iterations,
     }
-    if state.watchdog is not None:
-        state = state._replace(watchdog=watchdog.restarted(state.watchdog, again, state.q))
     return state._replace(**{name: jnp.where(again, x, getattr(state, name)) for name, x in fresh.items()})
 
 
@@ -218,7 +216,7 @@ def advance(
     trial: Trial,
     proposed: Step,
     damping: jax.Array,
-    relaxed: jax.Array | None = None,
+    relaxed: jax.Array | bool = False,
 ) -> State:
     """The next state: at the trial point where it is accepted, else where it was; `relaxed` (): steps go on there."""
     first = jnp.isinf(state.cost)
@@ -229,10 +227,10 @@ def advance(
     def better(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)
 
-    seen, dtype = state.watchdog, state.cost.dtype
-    least = least_damping(dtype) if seen is None else watchdog.least_damping(dtype)
-    if seen is not None and relaxed is not None:
-        seen = watchdog.advance(seen, accepted, relaxed, (trial.q, trial.model), (state.q, state.model))
+    dog, least = state.watchdog, least_damping(state.cost.dtype)
+    if dog is not None:
+        least = watchdog.least_damping(state.cost.dtype)
+        dog = watchdog.advance(dog, accepted, relaxed, (trial.q, trial.model), (state.q, state.model))
     return State(
         q=jnp.where(accepted, trial.q, state.q),
         model=better(trial.model, state.model),
@@ -247,7 +245,7 @@ def advance(
         iterations=iterations,
         before=state.before,
         spent=state.spent,
-        watchdog=seen,
+        watchdog=dog,
     )
 
 

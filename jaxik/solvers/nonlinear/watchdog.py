@@ -45,10 +45,12 @@ def least_damping(dtype: Any) -> Any:
 
 
 def start(prepared: Formulation, q: jax.Array, model: Any, level: Level) -> Watchdog | None:
-    """Before the first step from `q` (nq,); None where constraints or distances hold, and where all rows may vanish.
+    """Before the first step from `q` (nq,); None where all rows may vanish, and where constraints or distances hold.
 
-    So may those of tasks of one kind, whose weights are mostly alike: searches for poses alone would take 1.07 to 1.3
-    times as long. Of frames with an orientation of cost 0.01 that is out of reach 25 % take 100 steps, and 6 % would.
+    Tasks of one kind mostly weigh alike: searches for poses alone would take 1.07 to 1.3 times as long. Of frames with
+    an orientation of cost 0.01 that is out of reach 25 % take 100 steps, and 6 % would. Beside constraints and
+    distances steps may start again on other rows (`levenberg_marquardt.restarted`), which leaves no base for relaxed
+    ones.
     """
     tasks = prepared.problem.tasks
     if hard_constraints(prepared.problem) or clearances(prepared.problem):
@@ -77,7 +79,7 @@ def goes_on(watchdog: Watchdog, damping: jax.Array, size: jax.Array, last: jax.A
 def advance(
     watchdog: Watchdog,
     accepted: jax.Array,
-    relaxed: jax.Array,
+    relaxed: jax.Array | bool,
     there: tuple[jax.Array, Any],
     best: tuple[jax.Array, Any],
 ) -> Watchdog:
@@ -88,9 +90,3 @@ def advance(
     q, model = jax.tree.map(lambda new, old: jnp.where(accepted | relaxed, new, old), there, best)
     helped = watchdog.helped | (accepted & (watchdog.relaxed > 0))
     return Watchdog(q, model, jnp.where(relaxed, watchdog.relaxed + 1, 0), helped)
-
-
-def restarted(watchdog: Watchdog, again: jax.Array, q: jax.Array) -> Watchdog:
-    """As before the first step from `q` (nq,), where it is to start again ()."""
-    no = Watchdog(q, watchdog.model, jnp.zeros_like(watchdog.relaxed), jnp.zeros_like(watchdog.helped))
-    return jax.tree.map(lambda new, old: jnp.where(again, new, old), no, watchdog)

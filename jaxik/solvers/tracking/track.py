@@ -286,8 +286,8 @@ def _tracked(
         growth = None if options.growth_limit is None else no_growth(start.q, start.velocity)
         kept = _scanned(body, (start, growth), (jnp.arange(steps, dtype=q.dtype), values), steps)
     # Steps go on from a finite configuration, which nobody gave.
-    lost = ~jnp.all(jnp.isfinite(jnp.concatenate([q, velocity], -1)), -1)
-    kept["status"] = jnp.where(lost, Status.NONFINITE, kept["status"]).astype(jnp.int32)
+    finite = jnp.all(jnp.isfinite(q), -1) & jnp.all(jnp.isfinite(velocity), -1)
+    kept["status"] = jnp.where(finite, kept["status"], Status.NONFINITE).astype(jnp.int32)
     return Track(
         **kept,
         jumped=jnp.zeros(kept["status"].shape, bool),
