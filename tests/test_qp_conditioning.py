@@ -65,3 +65,35 @@ def test_units_of_variables_do_not_matter(dtype: Any, powers: int, rows: bool) -
     solved = expected.status == Status.CONVERGED
     accuracy = 1e-9 if dtype == jnp.float64 else 1e-4
     np.testing.assert_allclose(found.objective[solved], expected.objective[solved], rtol=accuracy, atol=accuracy)
+
+
+def test_float32_solves_for_a_base_that_only_its_feet_hold_as_float64_does() -> None:
+    """It is flat in H but for damping, no bound holds it, and both legs are at theirs."""
+    rng, count = np.random.default_rng(0), 200
+    eye = np.broadcast_to(np.eye(3), (count, 3, 3))
+
+    def carried(arm: np.ndarray) -> np.ndarray:
+        """A point's velocity (count, 3, 6) by the base's."""
+        return np.concatenate([eye, np.cross(np.eye(3), arm[:, None])], axis=2)
+
+    feet = []
+    for leg in range(2):
+        own = rng.standard_normal((count, 6, 6)) * np.repeat([0.4, 1.0], 3)[:, None]
+        turned = np.concatenate([0 * eye, eye], axis=2)
+        base = np.concatenate([carried(rng.uniform(-1, 1, (count, 3))), turned], axis=1)
+        legs = [own, 0 * own] if leg == 0 else [0 * own, own]
+        feet.append(np.concatenate([base, *legs], axis=2))
+    center = np.concatenate([carried(rng.uniform(-0.3, 0.3, (count, 3))), 0.2 * rng.standard_normal((count, 3, 12))], 2)
+    room = np.repeat([np.inf, 0.03], [6, 12])
+    made = Program(
+        H=center.mT @ center + np.diag(np.repeat([1e-6, 1e-4], [6, 12])),
+        c=np.einsum("bij,bi->bj", center, rng.uniform(-1, 1, (count, 3))),
+        lower=np.broadcast_to(-room, (count, 18)),
+        upper=np.broadcast_to(room, (count, 18)),
+        A=np.concatenate(feet, axis=1),
+        b=np.zeros((count, 12)),
+    )
+    narrow, wide = solve(made, jnp.float32), solve(made, jnp.float64)
+    assert (narrow.status == Status.CONVERGED).all() and (wide.status == Status.CONVERGED).all()
+    np.testing.assert_allclose(narrow.x, wide.x, atol=1e-6)
+    assert narrow.iterations.max() < 40

@@ -11,7 +11,7 @@ from jaxik.qp_solver.certificate import unbounded_direction
 from jaxik.qp_solver.finalize import all_finite, finalize
 from jaxik.qp_solver.options import QPOptions, max_iterations
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
-from jaxik.qp_solver.scaling import ScaledQP, scaled_qp, with_symmetric_hessian
+from jaxik.qp_solver.scaling import ScaledQP, curved_along_equalities, scaled_qp, with_symmetric_hessian
 from jaxik.qp_solver.sweep_tableau import (
     Point,
     Rounding,
@@ -103,7 +103,7 @@ def minimise(program: Program, warm_start: ActiveSet | None = None, options: QPO
     options = QPOptions() if options is None else options
     program = with_symmetric_hessian(program)
     solvable = _solvable(program, all_finite(program) & jnp.all(program.lower <= program.upper))
-    scaled = scaled_qp(solvable)
+    scaled = scaled_qp(curved_along_equalities(solvable))
     state = _initial_state(solvable, scaled, warm_start)
     limit = max_iterations(options, scaled.vector.shape[0])
     state = lax.while_loop(lambda s: ~s.done, lambda s: _pass(solvable, scaled, s, limit), state)

@@ -59,6 +59,24 @@ def with_symmetric_hessian(program: Program) -> Program:
     return program._replace(H=materialize(0.5 * (program.H + program.H.T)))
 
 
+def curved_along_equalities(program: Program) -> Program:
+    """The program with r |A x - b|^2 / 2 added, of equalities that hold: the same minimum and multipliers.
+
+    A base that only its feet hold is flat in H but for damping: in float32 an elimination that takes H first, and then
+    the equalities, loses all digits (the augmented Lagrangian: Nocedal and Wright, "Numerical Optimization", 17.3).
+    """
+    if program.A is None or program.b is None:
+        return program
+    matrix, right = program.A, program.b
+    if program.equality_penalties is not None:
+        holds = jnp.isinf(program.equality_penalties)
+        matrix, right = jnp.where(holds[:, None], matrix, 0), jnp.where(holds, right, 0)
+    gram = matrix.T @ matrix
+    largest, most = jnp.max(_diagonal(program.H)), jnp.max(_diagonal(gram))
+    factor = jnp.where((largest > 0) & (most > 0), largest / jnp.where(most > 0, most, 1), 0)
+    return program._replace(H=materialize(program.H + factor * gram), c=program.c - factor * (matrix.T @ right))
+
+
 def scaled_qp(program: Program) -> ScaledQP:
     """Scale a program; all its entries are finite, except bounds."""
     dtype = program.c.dtype

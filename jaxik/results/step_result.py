@@ -21,8 +21,9 @@ class StepResult(NearestOutcome):
       q (*batch, nq): where it leads; inside the joint limits, and bitwise on one that stops it, if it began inside.
         Where the velocity is zero as there is no solution, where it began, with `q_home` for what is NaN.
       status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
-        their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT;
-        NONFINITE: something is NaN, or dt is not above zero, and the velocity is zero. COLLIDES, with a
+        their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT: no
+        minimum was found, and the velocity is zero where what was found breaks rows or constraints; NONFINITE:
+        something is NaN, or dt is not above zero, and the velocity is zero. COLLIDES, with a
         `CollisionLimit`: the program is solved, shapes overlap, and by less than 1e-6 m less than before the step.
       residuals: task, and constraint, to what it reports before the step, at the configuration it was taken from.
       yielded: of what is `Elastic`, by how much each row yields in this step, exactly 0 where it holds: by constraint

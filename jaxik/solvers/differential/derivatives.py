@@ -43,7 +43,7 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
         worst = jnp.where(stepped.result.fraction < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     given = _held(arguments, inverses)
     worst = jnp.where(given, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
-    none = has_no_solution(stepped.result.status)
+    none = has_no_solution(stepped.result.status, stepped.result.qp)
     return inverses, jnp.where(none, DerivativeStatus.UNAVAILABLE, worst).astype(jnp.int32)
 
 
@@ -85,7 +85,7 @@ def _tangent(arguments: tuple[Any, ...], stepped: Stepped, condition: Any, jvp_o
         tangents.append(solution_tangent(optimum, kkt, jvp_of, program, *above))
         above.append((optimum.x, tangents[-1].x))
 
-    none = has_no_solution(stepped.result.status)
+    none = has_no_solution(stepped.result.status, stepped.result.qp)
 
     def outcome_of(arguments: tuple[Any, ...], x: jax.Array) -> dict[str, Any]:
         problem, q, motion, *_ = arguments

@@ -10,7 +10,7 @@ from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.combine import looking_at_distances, merged_pair_names
 from jaxik.problem.problem import Problem, effective_joint_limits, limits_of
-from jaxik.qp_solver import ActiveSet, QPOptions
+from jaxik.qp_solver import ActiveSet, QPOptions, QPSolution
 from jaxik.qp_solver.derivatives import Optimum
 from jaxik.results.step_result import StepResult
 from jaxik.solvers.differential.hierarchy import descend, highest_level
@@ -18,6 +18,9 @@ from jaxik.solvers.differential.integrate import integrate_within_limits
 from jaxik.solvers.differential.linearization import Linearization, linearized_with_demands
 from jaxik.solvers.differential.shorten import arrive, arrive_without_crossing
 from jaxik.solvers.differential.yielded import yielded_of
+
+# An iterate that breaks rows or equalities by more than this, relative to their terms, is no step.
+USABLE = 1e-2
 
 
 class Stepped(NamedTuple):
@@ -47,13 +50,13 @@ def take(
     model, first = highest_level(model, demands, warm_start, options)
     descent = descend(model, first, options)
     status = jnp.where(finite, descent.status, Status.NONFINITE).astype(jnp.int32)
-    none = has_no_solution(status)
+    none = has_no_solution(status, descent.first)
     x = jnp.where(none, 0, descent.displacement)
     arrival = (arrive_without_crossing if continuous else arrive)(problem, q, x, model.lower, model.upper)
     if arrival is not None:
         status = jnp.where((status == Status.CONVERGED) & arrival.stands_still, Status.COLLIDES, status)
         status = jnp.where(jnp.isnan(arrival.clearance), Status.NONFINITE, status).astype(jnp.int32)
-        none = has_no_solution(status)
+        none = has_no_solution(status, descent.first)
     x = x if arrival is None else arrival.fraction * x
     shortened = jnp.zeros((), bool) if arrival is None else arrival.fraction < 1
     fields = outcome(problem, q, motion, model, x, descent.each[0].yielding, none, shortened)
@@ -66,9 +69,18 @@ def take(
     return Stepped(result, descent.each, model.recovery_scale)
 
 
-def has_no_solution(status: jax.Array) -> jax.Array:
-    """Whether a step has no solution, so that its velocity is zero."""
-    return (status == Status.NONFINITE) | (status == Status.INFEASIBLE)
+def has_no_solution(status: jax.Array, first: QPSolution) -> jax.Array:
+    """Whether a step has no solution, so that its velocity is zero.
+
+    Args:
+      first: the solution of the highest level.
+    """
+    none = (status == Status.NONFINITE) | (status == Status.INFEASIBLE)
+    if not first.row_multipliers.shape[0] + first.equality_multipliers.shape[0]:
+        return none
+    # An iterate may be anywhere: a base that no bound holds went to 1e20 m.
+    unfinished = (status == Status.TIMEOUT) | (status == Status.DIVERGED)
+    return none | (unfinished & ~(first.kkt_residual <= USABLE))
 
 
 def outcome(
