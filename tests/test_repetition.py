@@ -10,7 +10,7 @@ import pytest
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from jaxik.batching.trailing_vmap import without_repetitions
-from jaxik.numerics import lie
+from jaxik.numerics.rotation_log import left_jacobian, log_of_matrix
 
 
 def shortened(function: Callable[..., Any], *args: Any) -> tuple[ClosedJaxpr, ClosedJaxpr]:
@@ -73,7 +73,7 @@ def test_functions_keep_the_rules_of_their_derivatives() -> None:
 
     _, after = shortened(lambda x: ruled(2.0)(x) + ruled(3.0)(x), 0.3)
     assert jax.grad(lambda x: jaxpr_as_fun(after)(x)[0])(0.3) == 5.0
-    _, after = shortened(lambda r: lie.log_rotation_derivative(r)[0] + lie.log_with_coefficients(r)[0], jnp.eye(3))
+    _, after = shortened(lambda r: left_jacobian(log_of_matrix(r))[0] + log_of_matrix(r).vector, jnp.eye(3))
     assert count(after, "custom_jvp_call") == 1
 
 

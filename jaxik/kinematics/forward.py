@@ -198,8 +198,10 @@ class Kinematics:
 def _swung(motion: jax.Array, force: jax.Array) -> jax.Array:
     """The cross product of each column of motion (*n, 3, nv) with force (*n, 3)."""
     columns = jnp.moveaxis(motion, -2, 0)
-    swung = lie.cross(columns, jnp.broadcast_to(jnp.moveaxis(force, -1, 0)[..., None], columns.shape))
-    return jnp.moveaxis(swung, 0, -2)
+    force = jnp.broadcast_to(jnp.moveaxis(force, -1, 0)[..., None], columns.shape)
+    # Once around and on, not as in `lie.cross`: what is computed for either turn would be a kernel for each.
+    columns, force = (jnp.concatenate([x, x[:2]]) for x in (columns, force))
+    return jnp.moveaxis(columns[1:4] * force[2:] - columns[2:] * force[1:4], 0, -2)
 
 
 def forward(constants: Segments, q: jax.Array) -> Kinematics:
@@ -228,11 +230,11 @@ def _frames(constants: Segments, poses: jax.Array) -> tuple[jax.Array, jax.Array
     if WORLD in carriers:
         carriers = [len(constants.plan.joints) if s == WORLD else s for s in carriers]
         poses = jnp.concatenate([poses, unit_matrix(3, 4, dtype=dtype)[None]])
-    # One product of four terms is a loop for `lanes`: it goes to memory, and no consumer computes it again.
     offset = jnp.concatenate([constants.frame_rotation, constants.frame_position[:, :, None]], axis=2)
-    last = jnp.broadcast_to(jnp.asarray([[0, 0, 0, 1]], dtype), (len(carriers), 1, 4))
-    offset = jnp.concatenate([offset, last], axis=1)
-    frames = jnp.einsum("fij,fjk->fik", static_gather(poses, carriers), offset)
+    carrier, last = static_gather(poses, carriers), jnp.asarray([0, 0, 0, 1], dtype)
+    frames = jnp.einsum("fij,fjk->fik", carrier[:, :, :3], offset) + carrier[:, :, 3:] * last
+    # What asks for a frame would compute it again.
+    frames = materialize(frames)
     return frames[:, :, :3], frames[:, :, 3]
 
 
@@ -289,7 +291,7 @@ def _compose(plan: Plan, local: _Local) -> jax.Array:
     rows = list(zip(local.fixed, local.cosine, local.sine, strict=True))
 
     def step(parent: jax.Array, local: Any) -> tuple[jax.Array, jax.Array]:
-        (c, s), rows = local
+        (c, s), rows = local if parent.shape[0] > 1 else jax.tree.map(lambda x: x[None], local)
         pose = parent * last
         for j, (fixed, cosine, sine) in enumerate(rows):
             pose = pose + parent[:, :, j, None] * (fixed + c[:, None] * cosine + s[:, None] * sine)[:, None]
@@ -301,7 +303,8 @@ def _compose(plan: Plan, local: _Local) -> jax.Array:
         end = group.start + group.length * count
 
         def of_group(x: jax.Array, start: int = group.start, end: int = end, count: int = count) -> jax.Array:
-            return x[start:end].reshape(-1, count, *x.shape[1:])
+            # An axis of one would be a copy of sines and cosines in every evaluation.
+            return x[start:end] if count == 1 else x[start:end].reshape(-1, count, *x.shape[1:])
 
         # A group hangs either on the world or on earlier chains, never on both: chains of one round do.
         if group.parents[0] == WORLD:

@@ -1,7 +1,7 @@
 """Derivatives of `difference(q0, q)` along `integrate(q, dq)`: the identity, but for a block at each quaternion.
 
 Where q = q0 exp(w) moves to q exp(u), w moves by C u with C = I + [w]/2 + k [w]^2, the right Jacobian of the log: the
-transpose of the left one, A(w) in `jaxik.numerics.lie`.
+transpose of the left one, A in `jaxik.numerics.rotation_log`.
 """
 
 from typing import NamedTuple
@@ -14,6 +14,7 @@ from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import static_gather
+from jaxik.numerics.rotation_log import log_jacobian_slope, log_of_quaternion
 
 
 class Turns(NamedTuple):
@@ -22,7 +23,7 @@ class Turns(NamedTuple):
     Attributes:
       places: where each starts in the tangent; static.
       vectors (n, 3) [rad]: from the first configuration to the second.
-      k, k1 (n,): see `lie.log_with_coefficients`.
+      k, k1 (n,): see `RotationLog`.
       jacobians (n, 3, 3): derivatives of the vectors by the rotation rates of the second.
     """
 
@@ -43,8 +44,7 @@ def turns(topology: Topology, q_from: jax.Array, q_to: jax.Array, *, free_joints
 
     def turn(start: jax.Array, end: jax.Array) -> tuple[jax.Array, ...]:
         between = lie.quaternion_product(lie.conjugate(lie.normalized(start)), lie.normalized(end))
-        between = jnp.where(between[0] < 0, -between, between)
-        w, k, k1, _ = lie.quaternion_log_with_coefficients(between)
+        w, k, k1, _ = log_of_quaternion(between)
         s = lie.skew(w)
         return w, k, k1, unit_matrix(3, dtype=w.dtype) + s / 2 + k * (s @ s)
 
@@ -58,7 +58,7 @@ def bending(turned: Turns, force: jax.Array) -> jax.Array:
 
     def bend(h: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, c: jax.Array) -> jax.Array:
         # The second derivative of h . w is that of (A h) . u as w moves by C u.
-        bent = lie.log_jacobian_slope(h, w, k, k1, 1.0) @ c
+        bent = log_jacobian_slope(h, w, k, k1, 1.0) @ c
         return (bent + bent.T) / 2
 
     pulled = static_gather(force, [place + i for place in turned.places for i in range(3)]).reshape(-1, 3)

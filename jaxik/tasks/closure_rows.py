@@ -9,6 +9,7 @@ from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 from jaxik.numerics.linalg import static_gather
+from jaxik.numerics.rotation_log import left_jacobian, log_of_matrix
 
 
 class _Held(NamedTuple):
@@ -33,7 +34,7 @@ def closure_rows(directions: tuple[int, ...], data: jax.Array, first: Transform,
     shift, rotation = _parts(directions)
     parts = [static_gather(held.axes.T @ held.shift, shift)]
     if len(rotation) == 3:
-        parts.append(lie.log_rotation(held.turn))
+        parts.append(log_of_matrix(held.turn).vector)
     elif rotation:
         parts.append(jnp.stack([row for row, _ in _tilts(held.turn, rotation)]))
     return jnp.concatenate(parts)
@@ -47,7 +48,7 @@ def closure_slopes(directions: tuple[int, ...], data: jax.Array, first: Transfor
     # The axes of the second end turn with its frame, and the shift in them.
     lever = (-lie.skew(held.arms[0]), lie.skew(held.arms[1]) + lie.skew(held.shift))
     if len(rotation) == 3:
-        _, turning = lie.log_rotation_derivative(held.turn)
+        turning = left_jacobian(log_of_matrix(held.turn))
     elif rotation:
         turning = jnp.stack([slope for _, slope in _tilts(held.turn, rotation)])
     else:

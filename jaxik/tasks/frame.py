@@ -10,13 +10,14 @@ from jaxik.core import validation
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
-from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
+from jaxik.numerics.lie import Transform, skew
+from jaxik.numerics.rotation_log import RotationLog, left_jacobian, log_between, log_pose, log_pose_derivative
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import TargetPart, Task
-from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_parts, pose_tolerances, pose_weights, seen_from, set_pose_fields
+from jaxik.tasks.pose import POSE_UNITS, goal_of, pose_parts, pose_tolerances, pose_weights, seen, set_pose_fields
 from jaxik.tasks.pose_curvature import pose_curvature
 
 AXES = ("frame", "target", "world")
@@ -82,31 +83,37 @@ class FrameTask(Task):
     def target_parts(self) -> tuple[TargetPart, ...]:
         return pose_parts(self.target)
 
+    @property
+    def _is_twist(self) -> bool:
+        return self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None
+
+    def _seen(self, pose: Transform) -> tuple[RotationLog, jax.Array, jax.Array]:
+        """The rotation to the target and its position (3,), in the axes of the frame, and that in the world's."""
+        quaternion, way = self.target.wxyz_xyz[:4], self.target.wxyz_xyz[4:] - pose.position
+        return log_between(pose.rotation, quaternion), materialize(seen(pose, way)), way
+
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
-        if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
-            twist = lie.log_pose(seen_from(kin.transform(self.frame), goal_of(self)))
+        if self._is_twist:
+            log, d, _ = self._seen(kin.transform(self.frame))
+            twist = log_pose(log, d)
             return {"position": twist[:3], "orientation": twist[3:]}
         return self.report(robot, kin)
 
     def report(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         """Position (3,) [m], a Euclidean difference, and orientation (3,) [rad], a rotation vector, in the axes."""
         pose = kin.transform(self.frame)
-        seen = seen_from(pose, goal_of(self))
+        log, d, way = self._seen(pose)
         out = {}
         if self.position_cost is not None:
-            out["position"] = {
-                "frame": seen.position,
-                "target": seen.rotation.T @ seen.position,
-                "world": self.target.wxyz_xyz[4:] - pose.position,
-            }[self.axes]
+            to_target = goal_of(self).rotation.T
+            out["position"] = {"frame": d, "target": to_target @ way, "world": way}[self.axes]
         if self.orientation_cost is not None:
             # A rotation leaves its own axis where it is: the vector is the same in the frame and in the target.
-            turn = lie.log_rotation(seen.rotation)
-            out["orientation"] = pose.rotation @ turn if self.axes == "world" else turn
+            out["orientation"] = pose.rotation @ log.vector if self.axes == "world" else log.vector
         return out
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
-        """The analytic derivative; that of the twist is derived in `lie.log_pose_derivative`."""
+        """The analytic derivative; that of the twist is derived in `log_pose_derivative`."""
         linear, angular = kin.jacobian_world_aligned(self.frame)
         return {
             name: on_angular @ angular if on_linear is None else on_linear @ linear + on_angular @ angular
@@ -125,24 +132,22 @@ class FrameTask(Task):
     def _slopes(self, kin: Kinematics) -> dict[str, tuple[jax.Array | None, jax.Array]]:
         """Derivatives (3, 3) of the rows along the frame's linear velocity, None where zero, and angular velocity."""
         pose = kin.transform(self.frame)
-        seen = seen_from(pose, goal_of(self))
+        log, d, way = self._seen(pose)
         back = pose.rotation.T
-        if self.axes == "frame" and self.position_cost is not None and self.orientation_cost is not None:
-            _, a, b = lie.log_pose_derivative(seen)
-            # Each joint would compute them again.
-            a_back, b_back = materialize(a @ back), materialize(b @ back)
-            return {"position": (-a_back, b_back), "orientation": (None, -a_back)}
+        if self._is_twist:
+            a, b = log_pose_derivative(log, d, back, way)
+            return {"position": (-a, b), "orientation": (None, -a)}
         out: dict[str, tuple[jax.Array | None, jax.Array]] = {}
         if self.position_cost is not None:
             if self.axes == "frame":
-                out["position"] = (-back, lie.skew(seen.position) @ back)
+                out["position"] = (-back, skew(d) @ back)
             else:
-                goal_back = seen.rotation.T @ back
-                out["position"] = (-goal_back if self.axes == "target" else -unit_matrix(3, dtype=back.dtype), 0 * back)
+                eye = unit_matrix(3, dtype=back.dtype)
+                out["position"] = (-goal_of(self).rotation.T if self.axes == "target" else -eye, 0 * back)
         if self.orientation_cost is not None:
-            turn, a = lie.log_rotation_derivative(seen.rotation)
+            a = left_jacobian(log)
             if self.axes == "world":
-                out["orientation"] = (None, -(pose.rotation @ (lie.skew(turn) + a) @ back))
+                out["orientation"] = (None, -(pose.rotation @ (skew(log.vector) + a) @ back))
             else:
                 out["orientation"] = (None, -(a @ back))
         return out
@@ -153,14 +158,12 @@ class FrameTask(Task):
         if self.axes != "frame":
             return super().weighted_hessian(robot, kin, multipliers)
         pose = kin.transform(self.frame)
-        seen = seen_from(pose, goal_of(self))
-        w, *coefficients = lie.log_with_coefficients(seen.rotation)
+        log, _, way = self._seen(pose)
         none = jnp.zeros(3, kin.q.dtype)
         # In world axes, as the motion is: vectors turn at less cost than the stiffness.
-        d = self.target.wxyz_xyz[4:] - pose.position
-        w = pose.rotation @ w
         pulls = pose.rotation @ multipliers.get("position", none), pose.rotation @ multipliers.get("orientation", none)
-        force, stiffness = pose_curvature(d, w, tuple(coefficients), pulls, twist=len(multipliers) == 2)
+        turned = log._replace(vector=pose.rotation @ log.vector)
+        force, stiffness = pose_curvature(way, turned, pulls, twist=len(multipliers) == 2)
         return {self.frame: force}, stiffness
 
     def weights(self) -> dict[str, jax.Array]:

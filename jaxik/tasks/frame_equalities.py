@@ -16,6 +16,7 @@ from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.lie import Transform
 from jaxik.numerics.linalg import static_gather
+from jaxik.numerics.rotation_log import left_jacobian, log_of_matrix
 from jaxik.robot.robot import Robot
 from jaxik.tasks.closure_rows import closure_rows, closure_slopes
 
@@ -110,7 +111,7 @@ def _rows(equality: Equality, ends: _Ends) -> jax.Array:
     shift = (first.position + arms[0]) - (second.position + arms[1])
     if equality.kind == "connect":
         return shift
-    return jnp.concatenate([shift, data[10] * lie.log_rotation(_turn(equality, ends))])
+    return jnp.concatenate([shift, data[10] * log_of_matrix(_turn(equality, ends)).vector])
 
 
 def _slopes(equality: Equality, ends: _Ends) -> jax.Array:
@@ -122,7 +123,7 @@ def _slopes(equality: Equality, ends: _Ends) -> jax.Array:
     slopes = jnp.concatenate([eye, -lie.skew(one), -eye, lie.skew(other)], axis=1)
     if equality.kind == "connect":
         return slopes
-    _, left = lie.log_rotation_derivative(_turn(equality, ends))
+    left = left_jacobian(log_of_matrix(_turn(equality, ends)))
     turned = ends.data[10] * (left @ ends.second.rotation.T)
     none = jnp.zeros_like(turned)
     return jnp.concatenate([slopes, jnp.concatenate([none, turned, none, -turned], axis=1)])

@@ -79,6 +79,10 @@ def pose_tolerances(task: PoseTask) -> dict[str, jax.Array]:
 
 def seen_from(pose: Transform, goal: Transform) -> Transform:
     """The goal in the axes of `pose`."""
+    return Transform(*(seen(pose, x) for x in (goal.rotation, goal.position - pose.position)))
+
+
+def seen(pose: Transform, x: jax.Array) -> jax.Array:
+    """What is in world axes (3, ...) in those of `pose`."""
     # Without a transpose, which would be an array of its own.
-    way = goal.position - pose.position
-    return Transform(*(jnp.tensordot(pose.rotation, x, (0, 0)) for x in (goal.rotation, way)))
+    return jnp.tensordot(pose.rotation, x, (0, 0))

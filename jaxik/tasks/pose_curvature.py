@@ -12,13 +12,13 @@ import jax.numpy as jnp
 
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.lie import log_jacobian_slope, skew
+from jaxik.numerics.lie import skew
+from jaxik.numerics.rotation_log import RotationLog, log_jacobian_slope
 
 
 def pose_curvature(
     d: jax.Array,
-    w: jax.Array,
-    coefficients: tuple[jax.Array, ...],
+    log: RotationLog,
     multipliers: tuple[jax.Array, jax.Array],
     *,
     twist: bool,
@@ -26,15 +26,14 @@ def pose_curvature(
     """First and second derivative of multipliers . (A(w) d, w) along a twist of the frame.
 
     Args:
-      d, w (3,): the target's position and rotation vector, seen from the frame, in any axes.
-      coefficients: k and its first two derivatives, from `lie.log_with_coefficients`.
+      d (3,), log: the target's position and rotation, seen from the frame, in any axes.
       multipliers (3,), (3,): of position and orientation, in the same axes.
       twist: whether the position is that of the twist, A(w) d; else it is d itself.
 
     Returns:
       force (6,) and stiffness (6, 6), symmetric, along a twist of the frame in the same axes, linear first.
     """
-    k, k1, k2 = coefficients
+    w, k, k1, k2 = log
     h, by_w = multipliers
     eye, turn, zero = unit_matrix(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
     left = materialize(eye - turn / 2 + k * (turn @ turn))

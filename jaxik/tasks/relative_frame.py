@@ -12,7 +12,9 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
 from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.fusion import materialize
 from jaxik.numerics.lie import Transform
+from jaxik.numerics.rotation_log import left_jacobian, log_of_matrix, log_pose, log_pose_derivative
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import TargetPart, Task
@@ -88,7 +90,8 @@ class RelativeFrameTask(Task):
 
     def residual(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
         if self._is_twist:
-            twist = -lie.log_pose(self._goal(kin))
+            goal = self._goal(kin)
+            twist = -log_pose(log_of_matrix(goal.rotation), materialize(goal.position))
             return {"position": twist[:3], "orientation": twist[3:]}
         return self.report(robot, kin)
 
@@ -99,11 +102,11 @@ class RelativeFrameTask(Task):
         if self.position_cost is not None:
             out["position"] = -goal.position
         if self.orientation_cost is not None:
-            out["orientation"] = -lie.log_rotation(goal.rotation)
+            out["orientation"] = -log_of_matrix(goal.rotation).vector
         return out
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> dict[str, jax.Array]:
-        """The analytic derivative; that of the twist is derived in `lie.log_pose_derivative`."""
+        """The analytic derivative; that of the twist is derived in `log_pose_derivative`."""
         linear, angular = kin.jacobian_world_aligned(self.frame)
         root_linear, root_angular = kin.jacobian_world_aligned(self.root)
         arm = kin.transform(self.frame).position - kin.transform(self.root).position
@@ -124,13 +127,14 @@ class RelativeFrameTask(Task):
         goal, back = self._goal(kin), kin.transform(self.frame).rotation.T
         zero, out = jnp.zeros_like(back), {}
         if self._is_twist:
-            _, a, b = lie.log_pose_derivative(goal)
-            out["position"] = jnp.concatenate([a @ back, -b @ back], axis=1)
-            out["orientation"] = jnp.concatenate([zero, a @ back], axis=1)
+            way = kin.transform(self.frame).rotation @ goal.position
+            a, b = log_pose_derivative(log_of_matrix(goal.rotation), materialize(goal.position), back, way)
+            out["position"] = jnp.concatenate([a, -b], axis=1)
+            out["orientation"] = jnp.concatenate([zero, a], axis=1)
         elif self.position_cost is not None:
             out["position"] = jnp.concatenate([back, -lie.skew(goal.position) @ back], axis=1)
         else:
-            _, a = lie.log_rotation_derivative(goal.rotation)
+            a = left_jacobian(log_of_matrix(goal.rotation))
             out["orientation"] = jnp.concatenate([zero, a @ back], axis=1)
         return out
 
@@ -138,11 +142,10 @@ class RelativeFrameTask(Task):
         self, robot: Robot, kin: Kinematics, multipliers: dict[str, jax.Array]
     ) -> tuple[dict[Frame, jax.Array], jax.Array | None]:
         pose, root, goal = kin.transform(self.frame), kin.transform(self.root), self._goal(kin)
-        w, *coefficients = lie.log_with_coefficients(goal.rotation)
         none = jnp.zeros(3, kin.q.dtype)
         # The residual is the opposite of the twist to the goal.
         against = -multipliers.get("position", none), -multipliers.get("orientation", none)
-        force, stiffness = pose_curvature(goal.position, w, tuple(coefficients), against, twist=self._is_twist)
+        force, stiffness = pose_curvature(goal.position, log_of_matrix(goal.rotation), against, twist=self._is_twist)
         c = pose.rotation.T @ (pose.position - root.position)
         eye, zero = unit_matrix(3, dtype=c.dtype), jnp.zeros((3, 3), c.dtype)
         # With the frame moved by (v, u) and the root by (V, U), in the frame's axes, the frame moves in the root by
