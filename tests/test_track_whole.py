@@ -24,11 +24,13 @@ from jaxik import (
     PositionLimit,
     PostureTask,
     Problem,
+    Spheres,
     Status,
     Track,
     TrackOptions,
     VelocityLimit,
     WholePathOptions,
+    World,
     track,
 )
 from jaxik.core.errors import JaxikError
@@ -481,3 +483,16 @@ def test_block_tridiagonal_systems_are_solved_as_dense_ones() -> None:
 def test_online_motions_do_not_jump() -> None:
     motion = track(problem(), crane().q_home, DT, {"tip": poses(points()[:5, 4])})
     assert motion.jumps == 0 and dataclasses.replace(motion).jumped.shape == (5,)
+
+
+def test_waypoints_that_shapes_are_too_near_to_are_told_from_those_out_of_reach() -> None:
+    ball = """<mujoco><worldbody><body><joint name="x" type="slide" axis="1 0 0" range="-1 1"/>
+      <geom name="ball" size=".1" mass="1"/><site name="tip"/></body></worldbody></mujoco>"""
+    robot = jaxik.load_robot(ball, geometry="model")
+    limit = CollisionLimit(World(spheres=Spheres([[0.5, 0, 0]], 0.1)), margin=0.01)
+    at = np.array([[-0.3, 0, 0], [0.25, 0, 0], [0.45, 0, 0], [-0.3, 0.2, 0]])
+    tip = FrameTask(robot.frame("tip"), jaxlie.SE3.from_translation(jnp.asarray(at)), orientation_cost=None)
+    problem = Problem(robot, {"tip": tip}, (ConfigurationLimit(), limit))
+    q = jnp.asarray(at[None, :, :1], float)
+    status = jax.jit(status_of)(problem, q, jnp.zeros((1, 4), bool))
+    assert status.tolist() == [[Status.CONVERGED, Status.CONVERGED, Status.COLLIDES, Status.STALLED]]

@@ -24,8 +24,8 @@ JUMPED = (
     "or a slower path"
 )
 COLLIDED = (
-    "shapes overlap there, and the step does not make the deepest less deep; see robot.clearance(track.q, world), and "
-    "start from a free q0, as solve or search finds one"
+    'shapes overlap there, and the step does not make the deepest less deep; or, in mode="whole", they are nearer than '
+    "the margin. See robot.distances(track.q, world), and start from a free q0, or move the path or the obstacle"
 )
 PASSED = "these pass a limit, see `speed_share`, `acceleration_share` and `jerk_share`: raise it, or take a slower path"
 
@@ -45,7 +45,8 @@ class Track(Outcome):
         an arm at rest that is pierced by a plate. INFEASIBLE, NONFINITE: there is no step, and the robot stood still.
         TIMEOUT.
         In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
-        not, as far as was found; INFEASIBLE: `jumped`, or a limit is passed; NONFINITE: a target is not finite.
+        not, as far as was found; COLLIDES: shapes are nearer than the margin of a `CollisionLimit`; INFEASIBLE:
+        `jumped`, or a limit is passed; NONFINITE: a target is not finite.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
         `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without one, above 1 where an `Elastic` one yields.

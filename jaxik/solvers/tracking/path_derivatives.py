@@ -171,7 +171,8 @@ def _status(
     weakly = weakly & distances.counts
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
     worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)
-    missed = (plan.status == Status.STALLED) | plan.jumped | _nearer_than_asked(horizon, q)[ORDERS:]
+    missed = (plan.status == Status.STALLED) | (plan.status == Status.COLLIDES) | plan.jumped
+    missed = missed | _nearer_than_asked(horizon, q)[ORDERS:]
     curved = jnp.asarray([len(j.v_indices) > 1 for j in horizon.problem.robot.topology.joints for _ in j.v_indices])
     turns = jnp.any(rows.moves & curved, axis=(0, -1))
     worst = marked(worst, missed | turns | ~solved, DerivativeStatus.APPROXIMATE)

@@ -24,7 +24,7 @@ from jaxik.problem.problem import (
 from jaxik.results.track import Track
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
-from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances
 from jaxik.solvers.tracking.banded import ORDERS, later
 from jaxik.solvers.tracking.horizon import coordinates
 from jaxik.solvers.tracking.loop import described_of, shares_of
@@ -171,8 +171,10 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
         kin = forward(constants_of(robot, tasks.values()), q)
         found = {name: task.report(robot, kin) for name, task in tasks.items()}
         finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(found)]))
-        met = [within_tolerance(tasks[n], row_weights(tasks[n], r), r) for n, r in found.items() if r is not None]
-        status = jnp.where(jnp.all(jnp.stack(met)), Status.CONVERGED, Status.STALLED)
+        met = {n: within_tolerance(tasks[n], row_weights(tasks[n], r), r) for n, r in found.items() if r is not None}
+        status = jnp.where(jnp.all(jnp.stack(list(met.values()))), Status.CONVERGED, Status.STALLED)
+        for name in clearances(problem):
+            status = jnp.where(met[name], status, Status.COLLIDES)
         status = jnp.where(jumped, Status.INFEASIBLE, status)
         return jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
 
@@ -182,6 +184,6 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
 
 def events_of(status: jax.Array, jumped: jax.Array, jump_cost: jax.Array, counts: jax.Array) -> jax.Array:
     """Waypoints missed and jumps of motions (k, T, *batch), as candidates are compared by, of those that count (T,)."""
-    missed = (status == Status.STALLED) | (status == Status.NONFINITE)
+    missed = (status == Status.STALLED) | (status == Status.COLLIDES) | (status == Status.NONFINITE)
     counts = counts.reshape(-1, *(1,) * (missed.ndim - 2))
     return jnp.sum(counts * (missed + jump_cost * jumped), axis=1)
