@@ -35,7 +35,8 @@ class JerkLimit(Limit):
 
     The `gain` of a `ConfigurationLimit` is not used on joints with a largest jerk. A ball's three rates have their
     jerk limited, but not its stop at its total angle. What cannot be kept together, as on a start that is too fast,
-    breaks the limits on jerk and acceleration, and never those on joints.
+    or beside a `CollisionLimit` whose rows ask joints to stop sooner, breaks the limits on jerk and acceleration, and
+    never those on joints.
 
     Args:
       max_jerk: [rad/s^3, m/s^3], infinite where there is no limit: a number for all hinges, slides and balls;
