@@ -156,6 +156,8 @@ WRONG: list[tuple[Any, str]] = [
     # starts and options
     ({"start": "fold"}, "c.yaml: start: unknown start 'fold'; did you mean 'folded'?"),
     ({"start": [0, 1]}, "c.yaml: start: is 4 numbers, not [0, 1]"),
+    ({"start": [0, float("nan"), 0, 0]}, "c.yaml: start: holds finite numbers, not [0.0, nan, 0.0, 0.0]"),
+    ({"start": {"elbow": float("inf")}}, "c.yaml: start.elbow: holds finite numbers, not inf"),
     ({"start": {"elbw": 1}}, "c.yaml: start: unknown joint 'elbw'; did you mean 'elbow'?"),
     ({"start": {"elbow": [1, 2]}}, "c.yaml: start.elbow: is a number, not [1, 2]"),
     ({"start": 1.5}, "c.yaml: start: is home, mid-range, sample, a keyframe, values by joint, or 4 numbers; not 1.5"),

@@ -40,6 +40,12 @@ def arm() -> jaxik.Robot:
         return jaxik.load_robot(ARM, geometry="model")
 
 
+def test_pairs_of_shapes_without_names_are_told_whole() -> None:
+    unnamed = ARM.replace('name="socket"', "").replace('name="hub"', "")
+    with pytest.warns(JaxikWarning, match="nothing can keep apart: [a-z]+/[0-9]+ - [a-z]+/[0-9]+"):
+        jaxik.load_robot(unnamed, geometry="model")
+
+
 def world(**masks: object) -> jaxik.World:
     return jaxik.World(
         spheres=jaxik.Spheres([[0.5, 0, 0.5], [0, 0.5, 0.9]], 0.1, **masks),

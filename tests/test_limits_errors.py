@@ -1,6 +1,7 @@
 """What is no limit, or none of this robot, is refused on the host, with what to do."""
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -23,6 +24,7 @@ from jaxik import (
     UnknownNameError,
     VelocityLimit,
 )
+from jaxik.core.errors import JaxikWarning
 from jaxik.kinematics.frames import Frame
 from jaxik.robot.robot import Robot
 
@@ -192,6 +194,16 @@ def test_a_robot_of_which_some_joints_have_a_velocity_limit_is_fine() -> None:
     some = np.where(np.arange(NV) == robot.v_indices("hinge")[0], 2.0, np.inf)
     robot = dataclasses.replace(robot, velocity_limit=some)
     Problem(robot, {"rest": jaxik.PostureTask(robot.q_home)}, limits=(VelocityLimit(),))
+
+
+def test_a_margin_that_leaves_joints_no_room_is_told() -> None:
+    robot = mixed()
+    task = {"rest": jaxik.PostureTask(robot.q_home)}
+    with pytest.warns(JaxikWarning, match=r"margin=50\): .*hinge.* have no room left and are held at mid-range"):
+        Problem(robot, task, limits=(ConfigurationLimit(margin=50.0),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Problem(robot, task, limits=(ConfigurationLimit(margin=1e-3),))
 
 
 def test_nothing_is_checked_where_there_are_no_numbers_yet() -> None:

@@ -37,7 +37,7 @@ def read_configuration(
     if not isinstance(value, list):
         names = ", ".join((*NAMED, *more))
         place.fail(f"is {names}, a keyframe, values by joint, or {robot.nq} numbers; not {preview(value)}")
-    q = read_numbers(value, (robot.nq,), place)
+    q = _finite(read_numbers(value, (robot.nq,), place), place)
     for joint in robot.topology.joints:
         q[list(joint.q_indices)] *= coordinate_factors(joint, units)
     return q
@@ -89,11 +89,17 @@ def of_one_unit(value: float, factors: Iterable[float], place: Place) -> float:
     return value * (distinct.pop() if len(distinct) == 1 else 1.0)
 
 
+def _finite(values: np.ndarray, place: Place) -> np.ndarray:
+    if not np.isfinite(values).all():
+        place.fail(f"holds finite numbers, not {preview(values.tolist())}")
+    return values
+
+
 def _by_joint(section: Section, robot: Robot, units: Units) -> np.ndarray:
     q = np.array(robot.q_home)
     for name in section.values:
         joint = named_joint(robot, name, section.place)
         shape = () if joint.type.nq == 1 else (joint.type.nq,)
-        value = np.ravel(read_numbers(section.get(name), shape, section.at(name)))
+        value = np.ravel(_finite(read_numbers(section.get(name), shape, section.at(name)), section.at(name)))
         q[list(joint.q_indices)] = value * coordinate_factors(joint, units)
     return q

@@ -1,6 +1,7 @@
 """Keep joints inside their limits."""
 
 import dataclasses
+import warnings
 from typing import Any
 
 import jax
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from jaxik.core.errors import JaxikError
+from jaxik.core.errors import JaxikError, JaxikWarning
 from jaxik.core.pytree import leaf, pytree, set_fields
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
@@ -33,10 +34,14 @@ class ConfigurationLimit(Limit):
 
     Args:
       gain: the share of the distance to a limit that one step of differential IK may use (*batch,); `solve` ignores it.
-      margin: distance to keep from the limits (*batch,) [rad or m].
+      margin: distance to keep from the limits (*batch,) [rad or m], the same for hinges and slides: a joint that it
+        leaves no room is held at the middle of its range.
 
     Raises:
       JaxikError: if the gain is outside (0, 1] or the margin is negative.
+
+    Warns:
+      JaxikWarning: in `Problem`, for joints that the margin leaves no room.
     """
 
     gain: Any = leaf(0, default=0.95)
@@ -47,6 +52,22 @@ class ConfigurationLimit(Limit):
         if not isinstance(margin, Tracer) and not ((np.asarray(margin) >= 0) & np.isfinite(margin)).all():
             raise JaxikError(f"margin is a finite distance to keep from the limits, not negative: {self.margin}")
         set_fields(self, gain=gain, margin=margin)
+
+    def check(self, robot: Robot) -> None:
+        super().check(robot)
+        ranges = robot.limit_upper - robot.limit_lower
+        if isinstance(self.margin, Tracer) or isinstance(ranges, Tracer):
+            return
+        margin, widths = float(np.max(self.margin)), np.asarray(ranges).reshape(-1, ranges.shape[-1]).min(axis=0)
+        held = [robot.topology.joints[j].name for j in robot.topology.scalar_joints if 0 < widths[j] < 2 * margin]
+        if held:
+            more = " and more" if len(held) > 5 else ""
+            warnings.warn(
+                f"ConfigurationLimit(margin={margin:g}): {', '.join(held[:5])}{more} of {robot.name} have no room "
+                "left and are held at mid-range: the margin is in rad and m, for all joints",
+                JaxikWarning,
+                stacklevel=2,
+            )
 
     def tightened(self, robot: Robot) -> Robot:
         """The robot with its limits drawn in by the margin; joints that have no room left keep their middle."""
