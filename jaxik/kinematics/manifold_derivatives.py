@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from jaxik.kinematics.manifold import quaternion_places
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
-from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import static_gather
-from jaxik.numerics.rotation_log import log_jacobian_slope, log_of_quaternion
+from jaxik.numerics.rotation_log import left_jacobian, log_jacobian_slope, log_of_quaternion
 
 
 class Turns(NamedTuple):
@@ -44,9 +43,8 @@ def turns(topology: Topology, q_from: jax.Array, q_to: jax.Array, *, free_joints
 
     def turn(start: jax.Array, end: jax.Array) -> tuple[jax.Array, ...]:
         between = lie.quaternion_product(lie.conjugate(lie.normalized(start)), lie.normalized(end))
-        w, k, k1, _ = log_of_quaternion(between)
-        s = lie.skew(w)
-        return w, k, k1, unit_matrix(3, dtype=w.dtype) + s / 2 + k * (s @ s)
+        log = log_of_quaternion(between)
+        return log.vector, log.k, log.k1, left_jacobian(log).T
 
     entries = [at + i for at, _ in chosen for i in range(4)]
     starts, ends = (static_gather(q, entries).reshape(-1, 4) for q in (q_from, q_to))

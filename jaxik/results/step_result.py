@@ -22,7 +22,7 @@ class StepResult(NearestOutcome):
         Where the velocity is zero as there is no solution, where it began, with `q_home` for what is NaN.
       status (*batch,): of `Status`, int32, and of the quadratic program: CONVERGED, however far the tasks are from
         their targets; INFEASIBLE: limits and constraints contradict each other, and the velocity is zero; TIMEOUT: no
-        minimum was found, and the velocity is zero where what was found breaks rows or constraints; NONFINITE:
+        minimum was found, and with rows or constraints the velocity is zero if `qp.kkt_residual` > 0.01; NONFINITE:
         something is NaN, or dt is not above zero, and the velocity is zero. COLLIDES, with a
         `CollisionLimit`: the program is solved, shapes overlap, and by less than 1e-6 m less than before the step.
       residuals: task, and constraint, to what it reports before the step, at the configuration it was taken from.

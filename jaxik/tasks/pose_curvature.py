@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.lie import skew
-from jaxik.numerics.rotation_log import RotationLog, log_jacobian_slope
+from jaxik.numerics.rotation_log import RotationLog, left_jacobian, log_jacobian_slope
 
 
 def pose_curvature(
@@ -35,8 +35,8 @@ def pose_curvature(
     """
     w, k, k1, k2 = log
     h, by_w = multipliers
-    eye, turn, zero = unit_matrix(3, dtype=d.dtype), skew(w), jnp.zeros((3, 3), d.dtype)
-    left = materialize(eye - turn / 2 + k * (turn @ turn))
+    eye, zero = unit_matrix(3, dtype=d.dtype), jnp.zeros((3, 3), d.dtype)
+    left = materialize(left_jacobian(log))
 
     def slope(x: jax.Array) -> jax.Array:
         return materialize(log_jacobian_slope(x, w, k, k1, -1.0))

@@ -112,8 +112,7 @@ def tidy(message: str) -> str:
 def summarise(names: list[str]) -> str:
     """At most five names, file names without their folders, and how many more there are."""
     # Without an ending it is no file: shapes without names, and their pairs, are called "l3/0 - l5/0".
-    files = {name: Path(name) for name in names if "://" not in name and Path(name).suffix}
-    shown = list(dict.fromkeys(files[name].name if name in files else name for name in names))
+    shown = list(dict.fromkeys(Path(x).name if Path(x).suffix and "://" not in x else x for x in names))
     return ", ".join(shown[:5]) + (f" and {len(shown) - 5} more" if len(shown) > 5 else "")
 
 

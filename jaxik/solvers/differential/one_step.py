@@ -19,7 +19,7 @@ from jaxik.solvers.differential.linearization import Linearization, linearized_w
 from jaxik.solvers.differential.shorten import arrive, arrive_without_crossing
 from jaxik.solvers.differential.yielded import yielded_of
 
-# An iterate that breaks rows or equalities by more than this, relative to their terms, is no step.
+# With a larger `kkt_residual`, relative to the terms of the conditions, an iterate that is no minimum is no step.
 USABLE = 1e-2
 
 
