@@ -48,9 +48,12 @@ def active_bounds(limits: Box, above: HigherLevels) -> jax.Array:
     dtype = limits.lower.dtype
     visible = 1e-9 if dtype == jnp.float64 else 1e-4
     active = jnp.zeros(limits.lower.shape, bool)
-    for gradient, hessian in zip(above.gradients, above.hessians, strict=True):
+    for gradient, hessian, unreachable in zip(*above, strict=True):
         displacement = gradient / jnp.maximum(jnp.diagonal(hessian), rank_threshold(dtype))
-        active = active | ((jnp.abs(displacement) > visible) & ~not_held(limits, displacement))
+        # Of an unreachable level gradients of rounding are zero. Others count, however small: with coordinates that are
+        # coupled to them they may move a thousand times as far as alone.
+        least = jnp.where(unreachable, 0, visible)
+        active = active | ((jnp.abs(displacement) > least) & ~not_held(limits, displacement))
     return active
 
 
