@@ -14,7 +14,9 @@ from tables import exhaustive
 import jaxik
 from jaxik import FrameTask, PostureTask, Problem, Status, solve
 from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.box import Box
 from jaxik.solvers.nonlinear.formulation import evaluate, formulation, rows
+from jaxik.solvers.nonlinear.nullspace_projector import HigherLevels, active_bounds
 
 COUNT = 32
 
@@ -79,6 +81,16 @@ def test_a_posture_settles_in_float32_beside_a_singularity_of_the_pose_above() -
     tasks = {"tip": there, "rest": PostureTask(robot.q_home, priority=1)}
     found = solve(Problem(robot, tasks), (q + 0.05).astype(np.float32))
     assert np.mean(np.asarray(found.converged)) > 0.9  # counted as free, a third crept on to the last step
+
+
+def test_a_bound_that_an_unreachable_level_holds_by_little_is_held_below() -> None:
+    """Coupled to other joints 5e-5 of its gradient is a step of 0.06, that a lower level tries to restore for ever."""
+    ones = jnp.ones(2, jnp.float32)
+    limits = Box(0 * ones, ones, (), 0 * ones[:0], None)
+    gradient, hessian = jnp.asarray([5e-5, 0], jnp.float32), jnp.diag(ones)
+    for unreachable in (True, False):
+        above = HigherLevels([gradient], [hessian], [jnp.asarray(unreachable)])
+        assert active_bounds(limits, above).tolist() == [unreachable, False]
 
 
 def test_a_level_does_not_see_the_costs_below_it_with_bounds_active() -> None:

@@ -47,10 +47,9 @@ def least_damping(dtype: Any) -> Any:
 def start(prepared: Formulation, q: jax.Array, model: Any, level: Level) -> Watchdog | None:
     """Before the first step from `q` (nq,); None where all rows may vanish, and where constraints or distances hold.
 
-    Tasks of one kind mostly weigh alike: searches for poses alone would take 1.07 to 1.3 times as long. Of frames with
-    an orientation of cost 0.01 that is out of reach 25 % take 100 steps, and 6 % would. Beside constraints and
-    distances steps may start again on other rows (`levenberg_marquardt.restarted`), which leaves no base for relaxed
-    ones.
+    Tasks of one kind mostly weigh alike: searches for poses alone would take 1.07 to 1.3 times as long. Beside
+    constraints and distances steps may start again on other rows (`levenberg_marquardt.restarted`), which leaves no
+    base for relaxed ones.
     """
     tasks = prepared.problem.tasks
     if hard_constraints(prepared.problem) or clearances(prepared.problem):
