@@ -1,5 +1,7 @@
 """Distances of two shapes: by coal, by central differences, and where shapes touch, coincide or have no size."""
 
+from typing import Any
+
 import distance_pairs as pairs
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,8 @@ from tables import mostly_exhaustive
 
 from jaxik.collision.box_box import box_box
 from jaxik.collision.boxes import Box
-from jaxik.collision.distances import PAIRS
+from jaxik.collision.distances import BY_POINTS, PAIRS
+from jaxik.collision.material_points import contact_by_points
 from jaxik.collision.pairs import FIELDS
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.separating_axes import separation
@@ -99,6 +102,30 @@ def test_normals_and_points_tell_how_a_distance_changes(kinds: tuple[str, str]) 
     assert np.abs(np.linalg.norm(normal, axis=1) - 1).max() < 1e-12
 
 
+@pytest.mark.parametrize("kinds", KINDS, ids="-".join)
+def test_derivatives_by_pose_and_size_of_both_shapes_are_central_differences(kinds: tuple[str, str]) -> None:
+    function, (a, b), rng, step = PAIRS[kinds], shapes(5, COUNT), np.random.default_rng(6), 1e-6
+    assert function in BY_POINTS
+    way = rng.uniform(-1, 1, (2, COUNT, 9))
+
+    def cores(t: float) -> tuple[Any, Any]:
+        def moved(kind: str, s: pairs.Shapes, way: np.ndarray) -> Any:
+            turn = np.asarray(jaxlie.SO3.exp(jnp.asarray(t * way[:, :3])).as_matrix())
+            size = s.size * (1 + t * way[:, 6:])
+            return pairs.core(kind, pairs.Shapes(turn @ s.rotation, s.position + t * way[:, 3:6], size))[0]
+
+        return tuple(moved(*each) for each in zip(kinds, (a, b), way, strict=True))
+
+    here, ahead, behind = cores(0), cores(step), cores(-step)
+    tangent = jax.tree.map(lambda x, y: (x - y) / (2 * step), ahead, behind)
+    evaluated = jax.jit(lambda cores: contact_by_points(function, *cores).distance)
+    _, slope = jax.jit(lambda x, t: jax.jvp(evaluated, (x,), (t,)))(here, tangent)
+    right = np.abs(slope - (evaluated(ahead) - evaluated(behind)) / (2 * step)) < 1e-6
+    overlapping = np.asarray(evaluated(here)) < 0
+    assert np.mean(right) > 0.995
+    assert overlapping.sum() < 20 or np.mean(right[overlapping]) > 0.97
+
+
 EYE = np.eye(3)
 SPECIAL = {
     "coincident": (EYE, (0, 0, 0), (0.1, 0.1, 0.1), EYE, (0, 0, 0), (0.1, 0.1, 0.1)),
@@ -121,7 +148,7 @@ def test_no_pair_has_a_nan_in_value_or_derivative(kinds: tuple[str, str]) -> Non
     core_a, radius_a, core_b, radius_b = given
 
     def summed(core_a, core_b):
-        found = PAIRS[kinds](core_a, core_b).swept(radius_a, radius_b)
+        found = contact_by_points(PAIRS[kinds], core_a, core_b).swept(radius_a, radius_b)
         return jnp.sum(found.distance) + jnp.sum(found.normal.x) + jnp.sum(found.point.y), found
 
     gradients, found = jax.jit(jax.grad(summed, (0, 1), has_aux=True))(core_a, core_b)

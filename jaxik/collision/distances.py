@@ -16,6 +16,7 @@ from jaxik.collision.boxes import point_box, segment_box
 from jaxik.collision.contact import Contact, either
 from jaxik.collision.convex import convex_plane
 from jaxik.collision.gjk import convex_convex
+from jaxik.collision.material_points import contact_by_points
 from jaxik.collision.pairs import PIECE, PRIMITIVE, NamedPairs, PairClass, PairTable, pair_table, shape_list
 from jaxik.collision.pieces import piece_cloud, piece_grid
 from jaxik.collision.planes import box_plane, point_plane, segment_plane
@@ -51,6 +52,9 @@ PAIRS: Pairs = {
     (PIECE, "points"): piece_cloud,
 }
 """Contacts of two cores, of shapes before they are swept by a radius, by the kinds of a `PairClass`."""
+
+BY_POINTS = {point_point, point_segment, point_box, segment_segment, segment_box, box_box}
+"""Those of which the distance changes by its points of contact."""
 
 SEPARATIONS = {**PAIRS, ("box", "box"): separation}
 """The same, where a number that is never above the distance, and has its sign, will do."""
@@ -138,7 +142,8 @@ def _contact(
     else:
         a = jax.tree.map(lambda x: x[slice(*grid.first)][:, None], first)
         b = jax.tree.map(lambda x: x[slice(*grid.second)][None], second)
-    contact = function(a.core, b.core).swept(a.radius, b.radius)
+    contact = contact_by_points(function, a.core, b.core) if function in BY_POINTS else function(a.core, b.core)
+    contact = contact.swept(a.radius, b.radius)
     contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
     if grid is not None:
         place = (rows[0] - grid.first[0]) * (grid.second[1] - grid.second[0]) + rows[1] - grid.second[0]
