@@ -14,6 +14,8 @@ from jaxik.qp_solver.scaling import penalties
 # In float32 and float64: the square of a row that counts as zero relative to the largest, and curvature: in float32,
 # four roundings, which damping of 1e-6 is above.
 DEPENDENT, FLAT = (1e-5, 1e-11), (5e-7, 1e-11)
+# How many times as much counts as flat where rows are active.
+COARSE = 20.0, 1.0
 # Multipliers in roundings of the gradient that they balance: up to the first a constraint is not active, up to the
 # second weakly active. float32 has no room for more: damping of 1e-6 presses a redundant arm against its limits by some
 # ten roundings.
@@ -123,7 +125,9 @@ def invert_kkt(program: Program, optimum: Optimum, above: KKTInverse | None = No
         square = free_matrix.T @ free_matrix
         inverse, space, _ = pinv_psd(square, largest(jnp.diagonal(square)), DEPENDENT[double])
         restoration, nullspace, rank = inverse @ free_matrix.T, nullspace - space, jnp.trace(space)
-    inverse, space, _ = pinv_psd(nullspace @ curvature @ nullspace, unit, FLAT[double])
+    # In float32 the forces of rows, and their changes, have rounding along directions that damping alone curves.
+    coarse = jnp.where(jnp.any(active_rows), COARSE[double], 1)
+    inverse, space, _ = pinv_psd(nullspace @ curvature @ nullspace, coarse * unit, FLAT[double])
     rank = rank + jnp.trace(space)
     status = jnp.where(rank < jnp.sum(free) - 0.5, DerivativeStatus.NON_UNIQUE, DerivativeStatus.EXACT)
     status = jnp.where(weakly_active, DerivativeStatus.WEAKLY_ACTIVE, status)
