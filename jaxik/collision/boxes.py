@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxik.collision.contact import Contact, roundings
 from jaxik.collision.segments import Segment
+from jaxik.numerics.custom_rules import pure_rule
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.vectors import Vector, divide, dot, length_and_direction, select
+from jaxik.numerics.vectors import Vector, cross, divide, dot, length_and_direction, select
 
 Axes = tuple[Vector, Vector, Vector]
 
@@ -36,6 +38,10 @@ class Box(NamedTuple):
         # Of an axis at a right angle to the direction, rounding has the sign: the same one for each component.
         local = self.inward(direction).map(materialize)
         return self.center + self.outward(self.half.map(lambda h, d: jnp.where(d < 0, -h, h), local))
+
+    def reach(self, direction: Vector) -> jax.Array:
+        """How far the box stands out from its centre in a direction of the world, of unit length."""
+        return dot(self.half, self.inward(direction).map(jnp.abs))
 
     @property
     def extent(self) -> jax.Array:
@@ -68,7 +74,7 @@ def segment_box(a: Segment, b: Box) -> Contact:
     # What is materialized here would be computed again for each component of point and normal.
     t = materialize(nearest_parameter(local, b.half))
     distance, direction = _outside(local.at(t), b)
-    depth, axis = _shortest_way_out(local, b.half)
+    depth, axis = _shortest_way_out(*lax.stop_gradient((local, b.half)))
     out, t_inside = jax.tree.map(materialize, _way_out(local, b.half, materialize(axis)))
     apart = distance > 0
     normal = b.outward(select(apart, direction, -out))
@@ -80,6 +86,7 @@ def _outside(local: Vector, b: Box) -> tuple[jax.Array, Vector]:
     return length_and_direction(-beyond(local, b.half), local, roundings(local.x.dtype) * b.extent)
 
 
+@jax.custom_jvp
 def nearest_parameter(local: Segment, half: Vector) -> jax.Array:
     """The parameter t of the point of a segment that is nearest to a box around the origin.
 
@@ -103,6 +110,21 @@ def nearest_parameter(local: Segment, half: Vector) -> jax.Array:
             high, slope_high = jnp.where(rises, t, high), jnp.where(rises, value, slope_high)
     root = low - divide(slope_low * (high - low), slope_high - slope_low)
     return jnp.where(slope_low >= 0, low, jnp.where(slope_high <= 0, high, root))
+
+
+@nearest_parameter.defjvp
+@pure_rule
+def _on_nearest_faces(primals: tuple[Segment, Vector], tangents: tuple[Segment, Vector]) -> tuple[jax.Array, jax.Array]:
+    """The derivative while the same faces, edge or corner are nearest, which nobody looks for again."""
+    t = nearest_parameter(*primals)
+
+    def root(local: Segment, half: Vector) -> jax.Array:
+        sides = lax.stop_gradient(beyond(local.at(t), half).map(jnp.sign))
+        along = local.half.map(lambda h, side: jnp.where(side == 0, 0, h), sides)
+        return divide(dot(along, sides.map(jnp.multiply, half) - local.center), dot(along, along))
+
+    _, tangent = jax.jvp(root, primals, tangents)
+    return t, jnp.where(jnp.abs(t) < 1, tangent, 0)
 
 
 def _nearest_face(center: Vector, reach: Vector, half: Vector) -> tuple[jax.Array, Vector]:
@@ -163,27 +185,17 @@ def _is_parallel(squared: jax.Array, local: Segment) -> jax.Array:
     return squared <= roundings(squared.dtype) * dot(local.half, local.half)
 
 
-def _past_edge(local: Segment, axis: int) -> Vector:
-    """The direction at right angles to a segment and to the edges along an axis."""
-    u, v = _without(local.half, axis)
-    squared = u * u + v * v
-    scale = 1 / jnp.sqrt(jnp.where(_is_parallel(squared, local), 1, squared))
-    flat = [v * scale, -u * scale]
-    flat.insert(axis, jnp.zeros_like(u))
-    out = Vector(*flat)
-    return select(dot(out, local.center) < 0, -out, out)
-
-
 def _way_out(local: Segment, half: Vector, axis: jax.Array) -> tuple[Vector, jax.Array]:
     """The way out along one of six axes: its direction, and the parameter of the segment's deepest point."""
-    out = _face(local.center, axis)
-    t = jnp.where(dot(local.half, out) > 0, -1.0, 1.0).astype(axis.dtype)
-    for i in range(3):
-        past = _past_edge(local, i)
-        # Where the segment passes the edge: the parameter at which both are in one plane with the axis.
-        corner = half.map(lambda h, n: jnp.where(n < 0, -h, h), past)
-        across = [c if j != i else jnp.zeros_like(c) for j, c in enumerate(local.half.components)]
-        flat = Vector(*across)
-        passing = jnp.clip(divide(dot(corner - local.center, flat), dot(flat, flat)), -1, 1)
-        out, t = select(axis == 3 + i, past, out), jnp.where(axis == 3 + i, passing, t)
-    return out, t
+    face = _face(local.center, axis)
+    # At a right angle to the segment and to an edge; of the segment, what is at a right angle to the edge.
+    edge = Vector(*(jnp.where(axis == 3 + i, 1.0, 0.0).astype(c.dtype) for i, c in enumerate(half.components)))
+    flat = local.half.map(lambda h, e: jnp.where(e > 0, 0, h), edge)
+    squared = dot(flat, flat)
+    past = cross(flat, edge) * (1 / jnp.sqrt(jnp.where(_is_parallel(squared, local), 1, squared)))
+    past = select(dot(past, local.center) < 0, -past, past)
+    # Where the segment passes the edge: the parameter at which both are in one plane with the axis.
+    corner = half.map(lambda h, n: jnp.where(n < 0, -h, h), past)
+    passing = jnp.clip(divide(dot(corner - local.center, flat), squared), -1, 1)
+    end = jnp.where(dot(local.half, face) > 0, -1.0, 1.0).astype(axis.dtype)
+    return select(axis < 3, face, past), jnp.where(axis < 3, end, passing)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from jaxik.collision.contact import either
+from jaxik.collision.contact import Contact, either
 from jaxik.collision.convex import Primitive
 from jaxik.collision.distances import (
     PAIRS,
@@ -19,7 +19,6 @@ from jaxik.collision.distances import (
     moved_by,
     operands,
     separations,
-    separations_of,
 )
 from jaxik.collision.features import is_curved
 from jaxik.collision.gjk import convex_convex
@@ -30,6 +29,7 @@ from jaxik.collision.world import World
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.manifold import integrate
+from jaxik.numerics.custom_rules import with_derivative_of
 from jaxik.numerics.fusion import materialize
 
 # How far beside a configuration curvatures are compared [rad or m], and the share by which they may differ; in float32
@@ -40,11 +40,23 @@ BESIDE = (1e-3, 0.3), (1e-6, 1e-2)
 LEAST_ROWS = 10
 
 
-class NearestPairs(NamedTuple):
-    """The k nearest pairs, the nearest first.
+class Nearest(NamedTuple):
+    """The nearest pairs of a table, the nearest first; derivatives take both for given.
 
     Attributes:
-      distance (k,) [m]: infinite where there are no more.
+      which (k,): their places in the table.
+      distance (k,) [m]: infinite of an obstacle that is masked.
+    """
+
+    which: jax.Array
+    distance: jax.Array
+
+
+class Pairs(NamedTuple):
+    """The distances of some pairs, and how they change.
+
+    Attributes:
+      distance (k,) [m]: infinite of an obstacle that is masked.
       jacobian (k, nv): derivatives of the distances along `integrate`.
       held (k,): whether the normal counts as given where rows are differentiated, which leaves out how it turns.
     """
@@ -55,12 +67,12 @@ class NearestPairs(NamedTuple):
 
 
 class Curvatures(NamedTuple):
-    """Second derivatives of the distances of the k nearest pairs, the nearest first.
+    """Second derivatives of the distances of some pairs.
 
     Attributes:
       hessian (k, nv, nv): along `integrate`.
       switches (k,): whether other faces, edges or ends of the pair are nearest right beside the configuration.
-      held (k,): as of `NearestPairs`.
+      held (k,): as of `Pairs`.
     """
 
     hessian: jax.Array
@@ -75,34 +87,41 @@ def nearest_pairs(
     kin: Kinematics,
     count: int,
     soonest: bool = False,
-) -> NearestPairs:
-    """The nearest pairs of a table, of one element, with their rows.
+) -> Nearest:
+    """The nearest pairs of a table, of one element.
 
     By `soonest` these are the pairs that may meet first, all joints at the same rate: a hand that is farther from an
     obstacle than an elbow may be in it before. What overlaps comes first, the deepest before all.
+    """
+    every = separations(geometry, world, table, kin)
+    if not soonest:
+        distance, which = nearest_of(every, count)
+        return lax.stop_gradient(Nearest(which, distance))
+    moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
+    _, which = nearest_of(every / jnp.where(every > 0, moved, jnp.min(moved)), count)
+    return lax.stop_gradient(Nearest(which, every[which]))
+
+
+def pairs_at(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, nearest: Nearest) -> Pairs:
+    """Some pairs (k,) of a table, of one element, with their rows.
 
     Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
-    given = operands(geometry, world, table, kin)
-    every = separations_of(given)
-    rank = every
-    if soonest:
-        moved, _ = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.ones_like(kin.q, shape=kin.nv))
-        rank = every / jnp.where(every > 0, moved, jnp.min(moved))
-    found, which = nearest_of(rank, count)
-    return NearestPairs(every[which] if soonest else found, _rows(given, table, kin, which), _held(given, which))
+    given, which = operands(geometry, world, table, kin), nearest.which
+    contact = _contacts(given, which)
+    distance = with_derivative_of(nearest.distance, contact.distance)
+    return Pairs(distance, _rows(contact, table, kin, which), _held(given, which))
 
 
-def nearest_curvatures(
-    geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, count: int
+def curvatures_at(
+    geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, nearest: Nearest
 ) -> Curvatures:
-    """How the rows of the nearest pairs change along `integrate`: these rows alone are differentiated."""
-    given = operands(geometry, world, table, kin)
-    _, which = nearest_of(separations_of(given), count)
+    """How the rows of some pairs (k,) change along `integrate`."""
+    which = nearest.which
 
     def rows(dq: jax.Array) -> tuple[jax.Array, jax.Array]:
         moved = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
-        found = _rows(operands(geometry, world, table, moved), table, moved, which)
+        found = _rows(_contacts(operands(geometry, world, table, moved), which), table, moved, which)
         return found, found
 
     step, share = BESIDE[kin.q.dtype == jnp.float64]
@@ -114,7 +133,8 @@ def nearest_curvatures(
     bent = jnp.max(jnp.abs(ahead - behind), axis=(1, 2))
     jump = jnp.max(jnp.abs(after - before - 2 * step * here @ along), axis=1) / step
     symmetric = (here + here.swapaxes(1, 2)) / 2
-    return Curvatures(symmetric, jnp.maximum(bent, jump) > share * scale, _held(given, which))
+    held = _held(operands(geometry, world, table, kin), which)
+    return Curvatures(symmetric, jnp.maximum(bent, jump) > share * scale, held)
 
 
 def _held(given: list[Operands], which: jax.Array) -> jax.Array:
@@ -130,8 +150,8 @@ def _held(given: list[Operands], which: jax.Array) -> jax.Array:
     return jnp.concatenate([of_class(pairs) for pairs in given])[which]
 
 
-def _rows(given: list[Operands], table: PairTable, kin: Kinematics, which: jax.Array) -> jax.Array:
-    """The rows (k, nv) of some pairs (k,)."""
+def _contacts(given: list[Operands], which: jax.Array) -> Contact:
+    """Some pairs (k,)."""
     contact, start = None, 0
     for pairs in given:
         place, size = which - start, pairs.rows[0].size
@@ -139,6 +159,11 @@ def _rows(given: list[Operands], table: PairTable, kin: Kinematics, which: jax.A
         contact = mine if contact is None else either(place >= 0, mine, contact)
         start += size
     assert contact is not None
+    return contact
+
+
+def _rows(contact: Contact, table: PairTable, kin: Kinematics, which: jax.Array) -> jax.Array:
+    """The rows (k, nv) of some pairs (k,)."""
     # Else each degree of freedom would compute them again, which doubles the time.
     normal, point = jax.tree.map(materialize, (contact.normal, contact.point))
     signs = jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)

@@ -75,7 +75,14 @@ class Limit:
         """G (k, nv) and h (k,) with `G dq <= h`, k static; h < 0 where the limit is violated; None: no rows."""
         return None
 
-    def held_rows(self, robot: Robot, kin: Kinematics) -> jax.Array | None:
+    def choice(self, robot: Robot, kin: Kinematics) -> Any:
+        """Which of many rows `inequalities` computes, the nearest pairs say, if it takes `choice=...`; None: all.
+
+        Derivatives are those of the rows that a step has chosen, and do not look for them again.
+        """
+        return None
+
+    def held_rows(self, robot: Robot, kin: Kinematics, choice: Any) -> jax.Array | None:
         """Which rows (k,) of `inequalities` derivatives take for given in part; None for none."""
         return None
 

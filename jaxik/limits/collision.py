@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.collision.distances import separations, table_of
-from jaxik.collision.nearest import NearestPairs, nearest_pairs
+from jaxik.collision.nearest import Nearest, Pairs, nearest_pairs, pairs_at
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
 from jaxik.collision.sweep import Look, look
@@ -161,16 +161,20 @@ class CollisionLimit(Limit):
     def beyond_contact(self, motion: Motion) -> jax.Array:
         return share_of_step(self.gain, self.rate, motion) * self.margin
 
-    def held_rows(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return self._nearest(robot, kin).held
-
-    def _nearest(self, robot: Robot, kin: Kinematics) -> NearestPairs:
+    def choice(self, robot: Robot, kin: Kinematics) -> Nearest:
         geometry = geometry_of(robot.name, robot.geometry)
         return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows, soonest=True)
 
-    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion) -> Rows:
-        nearest = self._nearest(robot, kin)
+    def held_rows(self, robot: Robot, kin: Kinematics, choice: Nearest) -> jax.Array:
+        return self._pairs_at(robot, kin, choice).held
+
+    def _pairs_at(self, robot: Robot, kin: Kinematics, nearest: Nearest) -> Pairs:
+        geometry = geometry_of(robot.name, robot.geometry)
+        return pairs_at(geometry, self.world, self.table(robot), kin, nearest)
+
+    def inequalities(self, robot: Robot, kin: Kinematics, motion: Motion, *, choice: Nearest | None = None) -> Rows:
+        found = self._pairs_at(robot, kin, self.choice(robot, kin) if choice is None else choice)
         part = share_of_step(self.gain, self.rate, motion)
-        absent = jnp.isposinf(nearest.distance)
-        room = jnp.where(absent, 0, nearest.distance) - self.margin
-        return -nearest.jacobian, jnp.where(absent, jnp.inf, part * room)
+        absent = jnp.isposinf(found.distance)
+        room = jnp.where(absent, 0, found.distance) - self.margin
+        return -found.jacobian, jnp.where(absent, jnp.inf, part * room)

@@ -20,7 +20,7 @@ from jaxik.core.pytree import cast
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.base import Bounds, Limit, lowest, without_noise
+from jaxik.limits.base import Bounds, Limit, Rows, lowest, without_noise
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.per_joint import on_rates
@@ -79,6 +79,9 @@ def _without_gain(limits: Sequence[Limit], robot: Robot) -> list[Limit]:
     ]
 
 
+Choices = tuple[Any, ...]
+
+
 class MergedRows(NamedTuple):
     """Rows of all limits, in their order.
 
@@ -87,6 +90,7 @@ class MergedRows(NamedTuple):
       by_depth (k,): static, which are of distances, `Limit.beyond_contact`.
       beyond (k,): what these demand beyond contact; zero of others.
       least (k,): the least h that a row alone allows.
+      choices: of each limit its `Limit.choice`.
     """
 
     matrix: jax.Array
@@ -94,10 +98,16 @@ class MergedRows(NamedTuple):
     by_depth: np.ndarray
     beyond: jax.Array
     least: jax.Array
+    choices: Choices
 
 
 def merged_rows(
-    limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, box: Bounds
+    limits: Sequence[Limit],
+    robot: Robot,
+    kin: Kinematics,
+    motion: Motion,
+    box: Bounds,
+    choices: Choices | None = None,
 ) -> MergedRows | None:
     """The rows of all limits; None where they have none.
 
@@ -108,17 +118,18 @@ def merged_rows(
     Args:
       robot, kin: as for `merged_bounds`.
       box: bounds of each degree of freedom (nv,), from `merged_bounds`.
+      choices: of each limit its `Limit.choice`; None to let them choose.
     """
     dtype = kin.q.dtype
     robot, motion = robot.astype(dtype), cast(motion, dtype)
     limits = [cast(limit, dtype) for limit in limits]
+    if choices is None:
+        choices = tuple(limit.choice(robot, kin) for limit in limits)
     with jax.default_matmul_precision("highest"):
-        asked = [(limit, context_of(limit, limits, robot)) for limit in limits]
-        parts = [
-            (*part, limit.beyond_contact(motion))
-            for limit, (own, *more) in asked
-            if (part := limit.inequalities(own, kin, motion, *more)) is not None
+        asked = [
+            (limit, rows_of(limit, limits, robot, kin, motion, c)) for limit, c in zip(limits, choices, strict=True)
         ]
+        parts = [(*part, limit.beyond_contact(motion)) for limit, part in asked if part is not None]
         if not parts:
             return None
         matrix, most = (jnp.concatenate(x) for x in list(zip(*parts, strict=True))[:2])
@@ -134,17 +145,25 @@ def merged_rows(
         minima = materialize(minima + lowest(jnp.where(free, left, matrix), *box))
         none = jnp.isinf(most) & (most > 0)
         right = jnp.where(none, 1, jnp.where((minima > most) & ~by_depth, minima, most))
-        return MergedRows(jnp.where(none[:, None], 0, matrix), right, by_depth, beyond, minima)
+        return MergedRows(jnp.where(none[:, None], 0, matrix), right, by_depth, beyond, minima, choices)
 
 
-def held_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion) -> jax.Array:
+def rows_of(
+    limit: Limit, limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, choice: Any
+) -> Rows | None:
+    """The rows of one limit of several, those of its `Limit.choice`."""
+    own, *more = context_of(limit, limits, robot)
+    chosen = {} if choice is None else {"choice": choice}
+    return limit.inequalities(own, kin, motion, *more, **chosen)
+
+
+def held_rows(limits: Sequence[Limit], robot: Robot, kin: Kinematics, motion: Motion, choices: Choices) -> jax.Array:
     """Which rows (k,) of `merged_rows` derivatives take for given in part."""
     masks = [jnp.zeros(0, bool)]
-    for limit in limits:
-        own, *more = context_of(limit, limits, robot)
-        rows = jax.eval_shape(lambda limit=limit, own=own, more=more: limit.inequalities(own, kin, motion, *more))
+    for limit, choice in zip(limits, choices, strict=True):
+        rows = jax.eval_shape(functools.partial(rows_of, limit, limits, robot, kin, motion, choice))
         if rows is not None:
-            held = limit.held_rows(robot, kin)
+            held = limit.held_rows(robot, kin, choice)
             masks.append(jnp.zeros(rows[1].shape, bool) if held is None else held)
     return jnp.concatenate(masks)
 

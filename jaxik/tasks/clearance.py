@@ -8,10 +8,12 @@ import jax.numpy as jnp
 from jaxik.collision.distances import table_of
 from jaxik.collision.nearest import (
     Curvatures,
-    NearestPairs,
-    nearest_curvatures,
+    Nearest,
+    Pairs,
+    curvatures_at,
     nearest_distances,
     nearest_pairs,
+    pairs_at,
 )
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
@@ -76,10 +78,15 @@ class ClearanceTask(Task):
         """The pairs that are looked at."""
         return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
 
-    def nearest(self, robot: Robot, kin: Kinematics) -> NearestPairs:
-        """The nearest pairs, with their rows."""
+    def nearest(self, robot: Robot, kin: Kinematics) -> Nearest:
+        """The nearest pairs (rows,)."""
         geometry = geometry_of(robot.name, robot.geometry)
         return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
+
+    def pairs_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Pairs:
+        """Some pairs (rows,), with their rows."""
+        geometry = geometry_of(robot.name, robot.geometry)
+        return pairs_at(geometry, self.world, self.table(robot), kin, pairs)
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return jnp.minimum(self.excess(robot, kin), 0)
@@ -91,7 +98,7 @@ class ClearanceTask(Task):
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         nearest = self.nearest(robot, kin)
-        return jnp.where((nearest.distance < self.distance)[:, None], nearest.jacobian, 0)
+        return jnp.where((nearest.distance < self.distance)[:, None], self.pairs_at(robot, kin, nearest).jacobian, 0)
 
     def weighted_hessian(
         self, robot: Robot, kin: Kinematics, multipliers: jax.Array
@@ -99,10 +106,10 @@ class ClearanceTask(Task):
         """Zero: Gauss-Newton. The curvature of distances takes that of the kinematics of all bodies."""
         return {}, None
 
-    def curvatures(self, robot: Robot, kin: Kinematics) -> Curvatures:
-        """Of the nearest pairs."""
+    def curvatures_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Curvatures:
+        """Of some pairs (rows,)."""
         geometry = geometry_of(robot.name, robot.geometry)
-        return nearest_curvatures(geometry, self.world, self.table(robot), kin, self.rows)
+        return curvatures_at(geometry, self.world, self.table(robot), kin, pairs)
 
 
 def check_pairs(world: Any, rows: Any) -> None:

@@ -22,7 +22,7 @@ from jaxik.solvers.differential.one_step import Stepped, has_no_solution, outcom
 def _model(arguments: tuple[Any, ...], stepped: Stepped) -> Linearization:
     problem, q, motion, damping, *_ = arguments
     q = jnp.where(jnp.isfinite(q), q, problem.robot.q_home)
-    return linearized(problem, q, motion, damping, stepped.recovery_scale)
+    return linearized(problem, q, motion, damping, stepped.recovery_scale, stepped.choices or None)
 
 
 def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KKTInverse], jax.Array]:
@@ -41,16 +41,18 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
         worst = jnp.where(weak, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     if stepped.result.fraction is not None:
         worst = jnp.where(stepped.result.fraction < 1, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
-    given = _held(arguments, inverses)
+    given = _held(arguments, stepped, inverses)
     worst = jnp.where(given, jnp.maximum(worst, DerivativeStatus.APPROXIMATE), worst)
     none = has_no_solution(stepped.result.status, stepped.result.qp)
     return inverses, jnp.where(none, DerivativeStatus.UNAVAILABLE, worst).astype(jnp.int32)
 
 
-def _held(arguments: tuple[Any, ...], inverses: list[KKTInverse]) -> jax.Array:
+def _held(arguments: tuple[Any, ...], stepped: Stepped, inverses: list[KKTInverse]) -> jax.Array:
     """Whether a row is active () that derivatives take for given in part."""
     problem, q, motion, *_ = arguments
-    held = held_rows(limits_of(problem), problem.robot, evaluated(problem, q), motion)
+    if not stepped.choices:
+        return jnp.zeros((), bool)
+    held = held_rows(limits_of(problem), problem.robot, evaluated(problem, q), motion, stepped.choices)
     active = [kkt.rows[: held.size] & held for kkt in inverses if kkt.rows.size]
     return jnp.any(jnp.concatenate([jnp.zeros(1, bool), *active]))
 

@@ -17,7 +17,7 @@ from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import movable
 from jaxik.limits.base import noise, without_noise
-from jaxik.limits.combine import merged_bounds, merged_rows
+from jaxik.limits.combine import Choices, merged_bounds, merged_rows
 from jaxik.numerics.constants import unit_matrix
 from jaxik.problem.problem import (
     Level,
@@ -73,6 +73,7 @@ class Linearization:
         tasks.
       jacobians: by the same names the Jacobians, with one more axis nv.
       errors: by task or constraint its reported error, as in a `Solution`.
+      choices: of each limit which of its rows are in G, `Limit.choice`; empty without rows.
       elastic_rows: of limits that may yield, whose rows are the last of G: name, whether there are bounds, upper ones
         (nv,) first, and the number of rows after these; static.
     """
@@ -93,6 +94,7 @@ class Linearization:
     residuals: dict[str, Any] = leaf()
     jacobians: dict[str, Any] = leaf()
     errors: dict[str, Any] = leaf()
+    choices: Choices = leaf(default=())
     elastic_rows: tuple[tuple[str, bool, int], ...] = static(default=())
 
     @property
@@ -136,10 +138,19 @@ def evaluated(problem: Problem, q: jax.Array) -> Kinematics:
 
 
 def linearized(
-    problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array, scale: jax.Array | None = None
+    problem: Problem,
+    q: jax.Array,
+    motion: Motion,
+    damping: jax.Array,
+    scale: jax.Array | None = None,
+    choices: Choices | None = None,
 ) -> Linearization:
-    """Linearise a problem at one configuration (nq,), at a scale () of all demands; None for the one of `step`."""
-    model, demands = linearized_with_demands(problem, q, motion, damping)
+    """Linearise a problem at one configuration (nq,), at a scale () of all demands; None for the one of `step`.
+
+    Args:
+      choices: of each limit which rows it has; None to let it choose.
+    """
+    model, demands = linearized_with_demands(problem, q, motion, damping, choices)
     if demands is None:
         return model
     if scale is not None:
@@ -169,7 +180,7 @@ def _without_derivatives(program: Program, demands: Demands) -> tuple[Program, D
 
 
 def linearized_with_demands(
-    problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array
+    problem: Problem, q: jax.Array, motion: Motion, damping: jax.Array, choices: Choices | None = None
 ) -> tuple[Linearization, Demands | None]:
     """Linearise a problem at one configuration (nq,), with one forward kinematics; its demands as they are.
 
@@ -184,7 +195,7 @@ def linearized_with_demands(
     if problem.dof_mask is not None:
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
-    merged = merged_rows(limits, robot, kin, motion, (lower, upper))
+    merged = merged_rows(limits, robot, kin, motion, (lower, upper), choices)
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
     objectives = tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem))
     soft = None
@@ -218,6 +229,7 @@ def linearized_with_demands(
         residuals={name: value.residual for name, value in everything.items()},
         jacobians={name: value.jacobian for name, value in everything.items()},
         errors={name: value.error for name, value in everything.items() if value.error is not None},
+        choices=() if merged is None else merged.choices,
         elastic_rows=elastic_rows,
     )
     return model, demands

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxik.core.errors import JaxikError
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics.motion import Motion
-from jaxik.limits.combine import looking_at_distances, merged_pair_names
+from jaxik.limits.combine import Choices, looking_at_distances, merged_pair_names
 from jaxik.problem.problem import Problem, effective_joint_limits, limits_of
 from jaxik.qp_solver import ActiveSet, QPOptions, QPSolution
 from jaxik.qp_solver.derivatives import Optimum
@@ -24,11 +24,12 @@ USABLE = 1e-2
 
 
 class Stepped(NamedTuple):
-    """The result of a step, the minima of all its levels, and the scale () of its demands."""
+    """The result of a step, the minima of all its levels, the scale () of its demands, and which rows limits chose."""
 
     result: StepResult
     minima: tuple[Optimum, ...]
     recovery_scale: jax.Array
+    choices: Choices
 
 
 def take(
@@ -66,7 +67,7 @@ def take(
         fields["pair_names"] = merged_pair_names(looking, problem.robot)
     not_computed = jnp.asarray(DerivativeStatus.NOT_COMPUTED, jnp.int32)
     result = StepResult(status=status, qp=descent.first, derivative_status=not_computed, **fields)
-    return Stepped(result, descent.each, model.recovery_scale)
+    return Stepped(result, descent.each, model.recovery_scale, model.choices)
 
 
 def has_no_solution(status: jax.Array, first: QPSolution) -> jax.Array:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxik.collision.nearest import Nearest
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
@@ -21,28 +22,39 @@ from jaxik.solvers.nonlinear.lagrangian import FIRM, VISIBLE, Levels, LevelsAt, 
 from jaxik.tasks.base import Task
 from jaxik.tasks.clearance import ClearanceTask
 
-Masks = dict[str, jax.Array]
+
+class GivenPairs(NamedTuple):
+    """The nearest pairs of a clearance at a solution, and which of these (rows,) are active."""
+
+    nearest: Nearest
+    active: jax.Array
 
 
 @pytree
 class ActivePairs(Task):
-    """A clearance whose active pairs (rows,) are given: their residual is by how much farther apart they are."""
+    """A clearance whose active pairs are given: their residual (rows,) is by how much farther apart they are."""
 
     task: ClearanceTask = leaf()
+    nearest: Nearest = leaf()
     active: jax.Array = leaf(1)
     priority: int = static(default=0, kw_only=True)
 
     def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
         return self.task.frames_of(robot)
 
+    def excess(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """How much farther apart than asked the given pairs are (rows,) [m]."""
+        return self.task.pairs_at(robot, kin, self.nearest).distance - self.task.distance
+
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return jnp.where(self.active, self.task.excess(robot, kin), 0)
+        return jnp.where(self.active, self.excess(robot, kin), 0)
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        return jnp.where(self.active[:, None], self.task.nearest(robot, kin).jacobian, 0)
+        return jnp.where(self.active[:, None], self.task.pairs_at(robot, kin, self.nearest).jacobian, 0)
 
     def exact_second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
-        return jnp.tensordot(jnp.where(self.active, multipliers, 0), self.task.curvatures(robot, kin).hessian, 1)
+        curvatures = self.task.curvatures_at(robot, kin, self.nearest)
+        return jnp.tensordot(jnp.where(self.active, multipliers, 0), curvatures.hessian, 1)
 
     def report(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return self.task.report(robot, kin)
@@ -54,8 +66,8 @@ class ActivePairs(Task):
         return self.task.tolerances()
 
 
-def active_pairs(prepared: Formulation, q: jax.Array) -> Masks:
-    """Of each clearance of a problem the pairs (rows,) that are active at a configuration (nq,).
+def active_pairs(prepared: Formulation, q: jax.Array) -> dict[str, GivenPairs]:
+    """Of each clearance of a problem the pairs that are active at a configuration (nq,).
 
     Those that are just as far apart as asked are so where a lower level may press on them.
     """
@@ -65,20 +77,22 @@ def active_pairs(prepared: Formulation, q: jax.Array) -> Masks:
     robot, kin = prepared.problem.robot, without_slack(prepared, evaluate(prepared, q))
     visible = at(VISIBLE, q.dtype)
 
-    def of(name: str) -> jax.Array:
+    def of(name: str) -> GivenPairs:
         task = prepared.problem.tasks[name]
         assert isinstance(task, ClearanceTask)
-        return task.excess(robot, kin) < (-visible if name in prepared.levels[-1] else visible)
+        nearest = task.nearest(robot, kin)
+        excess = nearest.distance - task.distance
+        return GivenPairs(nearest, excess < (-visible if name in prepared.levels[-1] else visible))
 
     return {name: of(name) for name in names}
 
 
-def formulation_with(problem: Problem, active: Masks, cells: jax.Array | None) -> Formulation:
+def formulation_with(problem: Problem, active: dict[str, GivenPairs], cells: jax.Array | None) -> Formulation:
     """The formulation of a problem whose active pairs, and the cells (n,) of joint limits that yield, are given."""
     prepared = in_cells(formulation(problem), cells)
     if not active:
         return prepared
-    tasks = {name: ActivePairs(problem.tasks[name], mask) for name, mask in active.items()}
+    tasks = {name: ActivePairs(problem.tasks[name], *pairs) for name, pairs in active.items()}
     tasks = {name: dataclasses.replace(task, priority=task.task.priority) for name, task in tasks.items()}
     return dataclasses.replace(prepared, problem=with_tasks(prepared.problem, {**prepared.problem.tasks, **tasks}))
 
@@ -111,7 +125,7 @@ def trust(point: LevelsAt, above: Levels, cotangents: tuple[jax.Array, ...], squ
         if isinstance(task, ActivePairs):
             level = next(j for j, names in enumerate(prepared.levels) if name in names)
             mine = list(row_spans(prepared, prepared.levels[level])[name])
-            excess, found = task.task.excess(robot, kin), task.task.curvatures(robot, kin)
+            excess, found = task.excess(robot, kin), task.task.curvatures_at(robot, kin, task.nearest)
             touching = jnp.abs(excess) <= at(VISIBLE, excess.dtype)
             pressed = jnp.zeros_like(touching)
             for cotangent, curve in forces:

@@ -20,7 +20,7 @@ from jaxik.kinematics.manifold import clamp, integrate
 from jaxik.kinematics.reduced import apply_couplings
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import PAD, pinv_psd, static_gather
-from jaxik.solvers.nonlinear.active_pairs import Masks, active_pairs, formulation_with, trust
+from jaxik.solvers.nonlinear.active_pairs import GivenPairs, active_pairs, formulation_with, trust
 from jaxik.solvers.nonlinear.box import bounds_of, from_box
 from jaxik.solvers.nonlinear.formulation import (
     Formulation,
@@ -77,7 +77,7 @@ class Condition(NamedTuple):
     cotangents: tuple[jax.Array, ...]
     unreachable: UnreachableTerms | None
     side: jax.Array
-    active: Masks
+    active: dict[str, GivenPairs]
     cells: jax.Array | None
     derivative_status: jax.Array
 
