@@ -98,7 +98,7 @@ class MergedRows(NamedTuple):
     by_depth: np.ndarray
     beyond: jax.Array
     least: jax.Array
-    choices: Choices
+    choices: Choices = ()
 
 
 def merged_rows(
