@@ -238,8 +238,6 @@ TABLES = pytest.mark.parametrize("table", mostly_exhaustive([FEW, EVERY], [FEW])
 def curvatures(table: Table) -> tuple[Any, Any, tuple[Any, Any]]:
     """Curvatures and central differences of rows (n, k, nv, nv), derivatives and differences of distances (n, k, nv).
 
-    Of obstacles as the last body is turned or not.
-
     Of the first half of the elements, obstacles are turned anyhow; of the second, boxes and planes face the block.
     """
     rng, robot, count = np.random.default_rng(3), arm(), 60
@@ -257,7 +255,6 @@ def curvatures(table: Table) -> tuple[Any, Any, tuple[Any, Any]]:
         obstacles = jax.tree.map(lambda x: jnp.ones_like(x) if x.dtype == bool else x, obstacles)
         limit = jaxik.CollisionLimit(obstacles, pairs=table)
         args, frames = (robot.geometry, obstacles, limit.table(robot)), limit.frames_of(robot)
-
         chosen = nearest_pairs(*args, robot.kinematics(q, frames), len(table))
 
         def rows(q: jax.Array) -> Any:
