@@ -184,6 +184,24 @@ def test_manipulability_is_that_of_a_planar_arm() -> None:
     assert all(np.isfinite(x).all() for x in jax.tree.leaves(jax.jit(jax.vmap(rows))(q))), "straight, it is singular"
 
 
+@pytest.mark.parametrize("axes", ["frame", "world"])
+def test_derivatives_of_manipulability_are_central_differences(axes: str) -> None:
+    robot, step = jaxik.load_robot("panda"), 1e-5
+    task = ManipulabilityTask(robot.frame("tcp"), 0.0, [1, 0, 1, 1, 0, 1], axes=axes)
+    q, steps = robot.sample(jax.random.key(3)), step * np.concatenate([np.eye(robot.nv), -np.eye(robot.nv)])
+
+    def derivatives(dq: jax.Array) -> tuple[jax.Array, ...]:
+        kin = robot.kinematics(robot.integrate(q, dq), task.frames)
+        jacobian, second = task.jacobian(robot, kin), task.second_derivative(robot, kin, jnp.full(1, 2.0))
+        return task.residual(robot, kin)[0], jacobian[0], second
+
+    here = jax.jit(derivatives)(np.zeros(robot.nv))
+    ahead, behind = np.split(np.arange(2 * robot.nv), 2)
+    value, gradient, _ = jax.jit(jax.vmap(derivatives))(steps)
+    for exact, moved, factor in ((here[1], value, 1), (here[2], gradient, 2)):
+        np.testing.assert_allclose(exact, factor * (moved[ahead] - moved[behind]) / (2 * step), atol=1e-9)
+
+
 @exhaustive
 def test_manipulability_is_maximised() -> None:
     robot = jaxik.load_robot(own_tasks.PLANAR)

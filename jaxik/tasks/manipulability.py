@@ -1,6 +1,6 @@
 """Keep a frame able to move in all directions: away from singularities."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxik.kinematics.schedule import plan
 from jaxik.kinematics.topology import WORLD
 from jaxik.numerics import lie
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.custom_rules import pure_rule
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
@@ -113,40 +114,103 @@ class ManipulabilityTask(Task):
         return (volume(self._jacobian_of_frame(kin), self._rows()) - self.target)[None]
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
-        """The derivative of m by J, times that of J along `integrate`.
+        """The derivative of m by J, times that of J along `integrate`."""
+        return self._gradient(kin, self._jacobian_of_frame(kin))[None]
 
-        In world axes, a degree of freedom j turns the columns of those behind it, d(v_k, w_k)/dq_j = w_j x (v_k, w_k),
-        and moves the frame under those before it, dv_k/dq_j = w_k x v_j. In the frame's axes every column turns back
-        with the frame.
+    def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
+        """That of the gradient, a function of J alone, along the derivatives of J: never through the kinematics."""
+        jacobian = self._jacobian_of_frame(kin)
+
+        def along(tangent: jax.Array) -> jax.Array:
+            return jax.jvp(lambda jacobian: self._gradient(kin, jacobian), (jacobian,), (tangent,))[1]
+
+        hessian = jax.vmap(along, in_axes=1)(self._turned(kin, jacobian))
+        return multipliers[0] * (hessian + hessian.T) / 2
+
+    def _gradient(self, kin: Kinematics, jacobian: jax.Array) -> jax.Array:
+        """The sum (nv,) of m's derivatives by the entries of J times `_turned`, column by column."""
+        found = _inverse(jacobian, self._rows())
+        (v, w), (by_v, by_w) = jnp.split(jacobian, 2), jnp.split(found.volume * found.pseudoinverse, 2)
+        before = jnp.asarray(_nearer(kin), jacobian.dtype)
+        turns = lie.cross(by_v, v) + lie.cross(by_w, w)
+        pushed, twisted = lie.cross(by_v, w) @ before, turns @ before
+        if self.axes == "world":
+            twisted = twisted - jnp.sum(turns, axis=1, keepdims=True)
+        return jnp.sum(v * pushed + w * twisted, axis=0)
+
+    def _turned(self, kin: Kinematics, jacobian: jax.Array) -> jax.Array:
+        """The derivative (6, nv, nv) of a Jacobian (6, nv), in its axes, by each degree of freedom, in the middle.
+
+        One that is farther from the base changes the column of one that is nearer by the Lie bracket of both in the
+        frame's axes (Murray, Li, Sastry 1994, section 2.4); axes of the world are as if those turned back. Columns of a
+        free joint's position turn among themselves in the frame's axes as well, which leaves J J' and so m as it is.
         """
-        by_entry = jax.grad(volume)(self._jacobian_of_frame(kin), self._rows())
-        linear, angular = kin.jacobian_world_aligned(self.frame)
-        to_world = kin.transform(self.frame).rotation if self.axes == "frame" else unit_matrix(3, dtype=linear.dtype)
-        multipliers, twist = to_world @ by_entry[:3], to_world @ by_entry[3:]
-        # Entry (j, k): w_j . (v_k x pull_k + w_k x twist_k), and v_j . (pull_k x w_k).
-        turning = angular.T @ (lie.cross(linear, multipliers) + lie.cross(angular, twist))
-        moving = linear.T @ lie.cross(multipliers, angular)
-        nearer, same = kin.joint_order()
-        turned = (nearer | same).astype(float) - (self.axes == "frame")
-        row = jnp.sum(turning * jnp.asarray(turned, linear.dtype), 1) + jnp.sum(jnp.where(nearer.T, moving, 0), 1)
-        return row[None]
+        v, w = jacobian[:3, None, :], jacobian[3:, None, :]
+        by_v, by_w = jacobian[:3, :, None], jacobian[3:, :, None]
+        turns = jnp.concatenate([lie.cross(by_w, v), lie.cross(by_w, w)])
+        moves = jnp.concatenate([lie.cross(w, by_v), jnp.zeros_like(turns[3:])])
+        turned = jnp.where(_nearer(kin).T, moves - turns, 0)
+        return turned + turns if self.axes == "world" else turned
+
+
+def _nearer(kin: Kinematics) -> np.ndarray:
+    """For each pair of degrees of freedom (nv, nv) whether the first one's joint is nearer to the base."""
+    return kin.joint_order()[0]
+
+
+class _Inverse(NamedTuple):
+    """Of the chosen rows of a Jacobian J (6, nv), with zeros in the place of the others.
+
+    Attributes:
+      volume (): `sqrt(det J J')`, zero where the rows are dependent.
+      pseudoinverse (6, nv): its transpose, `(J J')^-1 J`.
+      gram (6, 6): `(J J')^-1`.
+    """
+
+    volume: jax.Array
+    pseudoinverse: jax.Array
+    gram: jax.Array
 
 
 def volume(jacobian: jax.Array, rows: jax.Array) -> jax.Array:
-    """`sqrt(det J J')` of the chosen rows of a Jacobian (6, nv): the product of the lengths that Gram-Schmidt leaves.
+    """`sqrt(det J J')` of the chosen rows of a Jacobian (6, nv)."""
+    return _inverse(jacobian, rows).volume
+
+
+@jax.custom_jvp
+def _inverse(jacobian: jax.Array, rows: jax.Array) -> _Inverse:
+    """By Gram-Schmidt: the volume is the product of the lengths that it leaves.
 
     The determinant loses half of the digits next to a singularity, and its root has an infinite derivative there.
     """
-    total, rest = jnp.ones((), jacobian.dtype), jacobian
-    rounding = (16 * jnp.finfo(jacobian.dtype).eps) ** 2
+    (count, width), dtype = jacobian.shape, jacobian.dtype
+    total, units = jnp.ones((), dtype), []
+    # What is done to J is done to the unit matrix beside it.
+    rest = jnp.concatenate([jacobian, unit_matrix(count, dtype=dtype)], axis=1)
+    rounding = (16 * jnp.finfo(dtype).eps) ** 2
     for i, row in enumerate(jacobian):
-        square = jnp.sum(rest[i] * rest[i])
+        square = jnp.sum(rest[i, :width] * rest[i, :width])
         dependent = square <= rounding * jnp.sum(row * row)
         length = jnp.sqrt(jnp.where(dependent, 1.0, square))
         total = total * jnp.where(rows[i], jnp.where(dependent, 0.0, length), 1.0)
-        unit = jnp.where(rows[i] & ~dependent, rest[i] / length, 0.0)
-        rest = rest - (rest @ unit)[:, None] * unit
-    return total
+        units.append(jnp.where(rows[i] & ~dependent, rest[i] / length, 0.0))
+        rest = rest - (rest[:, :width] @ units[i][:width])[:, None] * units[i]
+    orthonormal, made = jnp.split(jnp.stack(units), [width], axis=1)
+    return _Inverse(total, made.T @ orthonormal, made.T @ made)
+
+
+@_inverse.defjvp
+@pure_rule
+def _derivative(primals: tuple[jax.Array, jax.Array], tangents: tuple[jax.Array, Any]) -> tuple[_Inverse, _Inverse]:
+    """Golub, Pereyra 1973; where rows are dependent, the volume has none."""
+    found, change = _inverse(*primals), tangents[0]
+    inverse, gram = found.pseudoinverse, found.gram
+    with lie.exactly():
+        by_rows, by_columns = gram @ change, change @ inverse.T
+        along = found.volume * jnp.sum(inverse * change)
+        moved = by_rows - (by_rows @ primals[0].T) @ inverse - by_columns.T @ inverse
+        grown = gram @ by_columns
+        return found, _Inverse(along, moved, -(grown + grown.T))
 
 
 def _mask(mask: Any) -> Any:
