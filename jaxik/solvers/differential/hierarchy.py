@@ -19,6 +19,7 @@ from jaxik.qp_solver import (
 from jaxik.qp_solver.derivatives import Optimum, optimum_of
 from jaxik.solvers.differential.limit_recovery import Demands, minimise_at_largest_scale
 from jaxik.solvers.differential.linearization import Linearization, WeightedRows, program_of, scaled
+from jaxik.solvers.differential.refine import refined
 
 
 class Descent(NamedTuple):
@@ -44,7 +45,8 @@ def highest_level(
     program = program_of(model)
     if demands is not None:
         scale, first = minimise_at_largest_scale(program, demands, warm_start, options)
-        return scaled(model, demands, scale), first
+        model = scaled(model, demands, scale)
+        return model, refined(model, first)
     # A sum of squares has a minimum whatever its curvature, so in a box the status need not be checked.
     if program.A is not None:
         solver = minimise
@@ -52,7 +54,7 @@ def highest_level(
         solver = minimise_in_box
     else:
         solver = minimise_in_elastic_box if model.rows_are_elastic_bounds else minimise
-    return model, solver(program, warm_start, options)
+    return model, refined(model, solver(program, warm_start, options))
 
 
 def descend(model: Linearization, first: QPSolution, options: QPOptions | None) -> Descent:

@@ -19,6 +19,7 @@ from jaxik.kinematics.reduced import movable
 from jaxik.limits.base import noise, without_noise
 from jaxik.limits.combine import Choices, merged_bounds, merged_rows
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.linalg import product
 from jaxik.problem.problem import (
     Level,
     Problem,
@@ -50,6 +51,22 @@ class WeightedRows(NamedTuple):
     right: jax.Array
 
 
+class FactoredObjective(NamedTuple):
+    """An objective as |matrix x - right|^2 / 2 of weighted rows, and the rest, damping first of all.
+
+    What its H rounds is as large as what weighs little in it, a millionth, in float32; its gradient in this form is
+    rounded by what weighs little alone, near the minimum.
+    """
+
+    rows: WeightedRows
+    rest: Objective
+
+    def gradient(self, x: jax.Array) -> jax.Array:
+        """The gradient (nv,) at a displacement (nv,)."""
+        missing = product(self.rows.matrix, x) - self.rows.right
+        return product(self.rows.matrix.T, missing) + product(self.rest.H, x) + self.rest.c
+
+
 @pytree
 class Linearization:
     """The quadratic program of one step: over the displacement x = velocity * dt (nv,), with batch axes in front.
@@ -59,6 +76,7 @@ class Linearization:
     Attributes:
       objectives: H (*batch, nv, nv) and c (*batch, nv) of each priority, the highest first, with damping.
       weighted_rows: the weighted rows of the tasks of each priority.
+      factored: the objective of the highest priority as these rows and the rest.
       lower, upper (*batch, nv): bounds of each degree of freedom, from limits and `dof_mask`.
       G (*batch, k, nv), h (*batch, k): rows of limits; None without.
       A (*batch, p, nv), b (*batch, p): constraints; None without.
@@ -80,6 +98,7 @@ class Linearization:
 
     objectives: tuple[Objective, ...] = leaf()
     weighted_rows: tuple[WeightedRows, ...] = leaf()
+    factored: FactoredObjective = leaf()
     lower: jax.Array = leaf(1)
     upper: jax.Array = leaf(1)
     G: jax.Array | None = leaf(2)
@@ -197,12 +216,15 @@ def linearized_with_demands(
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     merged = merged_rows(limits, robot, kin, motion, (lower, upper), choices)
     constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
-    objectives = tuple(_level_objective(problem, level, rows, kin, motion, damping) for level in levels(problem))
+    factored = [_factored_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)]
+    objectives = tuple(map(_multiplied, factored))
     soft = None
     if constraint_rows is not None and elastic_constraints_of(problem):
         residuals = {name: value.residual for name, value in constraint_values.items()}
         soft = soft_rows(problem, constraint_rows, residuals, kin, (lower == 0) & (upper == 0), objectives[0])
         objectives = tuple(Objective(each.H + jnp.diag(soft.damping), each.c) for each in objectives)
+        rest = factored[0].rest
+        factored[0] = factored[0]._replace(rest=rest._replace(H=rest.H + jnp.diag(soft.damping)))
     limit_rows = None if merged is None else (merged.matrix, merged.right)
     limit_rows, row_penalties, elastic_rows = with_elastic_limits(problem, limit_rows, kin, motion)
     matrix, right = (None, None) if constraint_rows is None else constraint_rows
@@ -215,6 +237,7 @@ def linearized_with_demands(
     model = Linearization(
         objectives=objectives,
         weighted_rows=tuple(_stacked([rows[name] for name in level]) for level in levels(problem)),
+        factored=factored[0],
         lower=lower,
         upper=upper,
         G=None if limit_rows is None else limit_rows[0],
@@ -292,10 +315,10 @@ def _stacked(rows: list[WeightedRows]) -> WeightedRows:
     return WeightedRows(*(jnp.concatenate(x) for x in zip(*rows, strict=True)))
 
 
-def _level_objective(
+def _factored_objective(
     problem: Problem, level: Level, rows: dict[str, WeightedRows], kin: Kinematics, motion: Motion, damping: jax.Array
-) -> Objective:
-    """The objective of a level: one product of the rows of all its tasks, plus objectives that tasks override."""
+) -> FactoredObjective:
+    """The objective of a level: the rows of all its tasks, and beside them damping and what tasks override."""
     overridden, stacked = [], []
     for name in level:
         task = problem.tasks[name]
@@ -309,15 +332,21 @@ def _level_objective(
             continue
         stacked.append(rows[name])
     damping = damping[:, None] if damping.ndim else damping
-    total = Objective(damping * unit_matrix(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
-    if stacked:
-        # Of matrix and right in one product: to compile and to run, it costs what one of them does.
-        matrix, right = _stacked(stacked)
-        product = jnp.tensordot(jnp.concatenate([matrix, right[:, None]], axis=1), matrix, (0, 0))
-        total = Objective(total.H + product[:-1], total.c - product[-1])
+    rest = Objective(damping * unit_matrix(kin.nv, dtype=kin.q.dtype), jnp.zeros(kin.nv, kin.q.dtype))
     for objective in overridden:
-        total = Objective(total.H + objective.H, total.c + objective.c)
-    return total
+        rest = Objective(rest.H + objective.H, rest.c + objective.c)
+    none = WeightedRows(jnp.zeros((0, kin.nv), kin.q.dtype), jnp.zeros(0, kin.q.dtype))
+    return FactoredObjective(_stacked(stacked) if stacked else none, rest)
+
+
+def _multiplied(objective: FactoredObjective) -> Objective:
+    """One product of all rows, plus the rest."""
+    (matrix, right), rest = objective
+    if not right.size:
+        return rest
+    # Of matrix and right in one product: to compile and to run, it costs what one of them does.
+    products = jnp.tensordot(jnp.concatenate([matrix, right[:, None]], axis=1), matrix, (0, 0))
+    return Objective(rest.H + products[:-1], rest.c - products[-1])
 
 
 def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:
