@@ -132,7 +132,9 @@ def test_it_writes_what_track_returns(folder: Path, capsys: pytest.CaptureFixtur
         assert len(list(csv.reader(file))) == 51
     assert names["png"].stat().st_size > 10_000
     assert run(folder, track | limits, *options) == 2  # they exist
-    assert run(folder, track | limits, "-q", "--force", *options) == 0
+    capsys.readouterr()
+    assert run(folder, track | limits, "-q", "--force", "--dtype", "float64", *options) == 0
+    assert capsys.readouterr() == ("", "")
     assert run(folder, track | limits) == 0
     said = capsys.readouterr().out
     assert "50 steps of 0.02 s" in said and "50 CONVERGED" in said and "tip/position [m]" in said

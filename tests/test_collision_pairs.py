@@ -135,6 +135,11 @@ def test_an_element_does_not_depend_on_its_batch_and_may_have_its_own_world() ->
     assert not np.allclose(batch.distance[0], robot.distances(q[0], obstacles).distance)
     np.testing.assert_allclose(robot.clearance(q, own), batch.clearance, atol=1e-14)
     assert (robot.in_collision(q, own) == (batch.clearance < 0)).all()
+    np.testing.assert_allclose(robot.clearance(q[7], own.element(7)), batch.clearance[7], atol=1e-14)
+    np.testing.assert_allclose(robot.clearance(q[:3], own.element(slice(3))), batch.clearance[:3], atol=1e-14)
+    apart = jax.tree.map(lambda x: x[7] if x.ndim > 0 and len(x) == 300 else x[0], own)
+    with pytest.raises(JaxikError, match=r"world.element\(i\)"):
+        robot.clearance(q[7], apart)
 
 
 def test_moving_and_masking_obstacles_compiles_nothing() -> None:
@@ -194,6 +199,7 @@ def test_pairs_are_chosen_by_name() -> None:
         (lambda: jaxik.Planes([[0, 0, 0]]), "not zero"),
         (lambda: jaxik.Planes(np.ones((3, 3)), np.ones(2)), "n = 3"),
         (lambda: arm().distances(np.zeros(3), pairs=5), "list of pairs"),
+        (lambda: arm().distances(np.zeros(3), world(), [("world", "world")]), "never changes"),
         (lambda: jaxik.load_robot("panda").distances(np.zeros(7)), "load_robot"),
         (lambda: jaxik.load_robot("panda").collision_pairs, "load_robot"),
         (lambda: jaxik.load_robot("panda", geometry="mesh"), "geometry is one of"),
@@ -223,6 +229,16 @@ def test_pairs_of_a_mocap_body_are_kept_wherever_it_is() -> None:
     assert still.kept == () and still.dropped[0].reason.startswith("never nearer than")
 
 
+def test_a_pair_whose_distance_never_changes_is_left_out() -> None:
+    """A first link that stands on its base, and turns on it: no motion keeps them apart, nor lets them collide."""
+    turning = ARM.replace('name="a" axis="0 1 0"', 'name="a" axis="0 0 1"').replace(
+        '<geom name="hub" size=".13"/>', '<geom name="hub" type="cylinder" size=".05 .05" pos="0 0 -.05"/>'
+    )
+    pairs = jaxik.load_robot(turning, geometry="model").collision_pairs
+    reasons = {frozenset((pair.first, pair.second)): pair.reason for pair in pairs.dropped}
+    assert reasons[frozenset(("socket", "hub"))].startswith("as far apart in all of")
+
+
 def test_a_saved_robot_keeps_its_shapes(tmp_path: Path) -> None:
     jaxik.save(tmp_path / "bare.npz", jaxik.load_robot("pendulum"))
     with pytest.raises(LoadError, match="saved without shapes"):
@@ -231,6 +247,8 @@ def test_a_saved_robot_keeps_its_shapes(tmp_path: Path) -> None:
     again = jaxik.load(tmp_path / "arm.npz")
     chex.assert_trees_all_equal(again, arm())
     assert again.collision_pairs == arm().collision_pairs
+    with pytest.raises(LoadError, match="saved robot, with its pairs"):
+        jaxik.load_robot(tmp_path / "arm.npz", srdf="none.srdf")
 
 
 def test_a_held_object_is_kept_apart_as_the_robot_itself() -> None:
@@ -257,6 +275,10 @@ def test_a_held_object_is_kept_apart_as_the_robot_itself() -> None:
         (lambda: arm().with_shape("cup", "hand", "box", 0.1), "size of a box has 3 numbers"),
         (lambda: arm().with_shape("cup", "hand", "plane", 0.1), "kind is one of sphere"),
         (lambda: arm().with_shape("cup", "paw", "sphere", 0.1), "paw"),
+        (lambda: arm().with_shape("world", "hand", "sphere", 0.1), "'world' of a shape stands for obstacles"),
+        (lambda: arm().with_shape("spheres/0", "hand", "sphere", 0.1), "stands for obstacles"),
+        (lambda: arm().with_shape("fore", "hand", "sphere", 0.1), "is that of a body"),
+        (lambda: arm().with_shape("", "hand", "sphere", 0.1), "is empty"),
     ):
         with pytest.raises(JaxikError, match=words):
             make()

@@ -34,7 +34,7 @@ def moved() -> Track:
 @exhaustive
 def test_another_rate_keeps_the_motion_and_its_limits(dt: float) -> None:
     found, robot = moved().resample(dt), jaxik.load_robot(own_tasks.MIXED)
-    assert found.q.shape[0] == int(STEPS * DT / dt + 1e-9)
+    assert found.q.shape[0] == int(np.ceil(STEPS * DT / dt - 1e-9))
     assert float(found.dt) == dt and found.status.shape == found.q.shape[:2] and found.residuals == {}
     assert np.abs(found.velocity).max() <= np.abs(moved().velocity).max()
     assert np.abs(found.acceleration).max() <= np.abs(moved().acceleration).max() * (1 + 1e-9)
@@ -65,6 +65,12 @@ def test_another_rate_never_leaves_the_joint_limits() -> None:
     found = track(Problem(robot, {"rest": PostureTask(up)}), robot.q_home, 0.1, {}, num_steps=20).resample(0.0013)
     assert np.all((found.q >= robot.limit_lower) & (found.q <= robot.limit_upper))
     assert np.any(found.q == robot.limit_upper)
+
+
+def test_a_motion_at_another_rate_ends_where_it_did() -> None:
+    found = moved().resample(0.3)
+    assert np.allclose(found.time, [0.3, 0.6, 0.9, 1.2]), "the motion takes 1 s"
+    np.testing.assert_allclose(found.q[-1], moved().q[-1], atol=1e-12)
 
 
 def test_what_cannot_be_resampled_is_said() -> None:

@@ -74,11 +74,11 @@ def run_track(arguments: argparse.Namespace) -> int:
         seconds = {"load": loaded - started, "run": time.perf_counter() - loaded}
         if written is not None:
             track_files.write_track(written, found)
-    if arguments.csv is not None:
-        found.to_csv(arguments.csv)
-    if arguments.plot is not None:
-        plot_track(found, job.problem.robot, arguments.plot)
-    facts = as_json(found, seconds, str(output) if output else None)
+        if arguments.csv is not None:
+            found.to_csv(arguments.csv)
+        if arguments.plot is not None:
+            plot_track(found, job.problem.robot, arguments.plot)
+        facts = as_json(found, seconds, str(output) if output else None)
     if arguments.json:
         print(json.dumps(facts, indent=2))
     elif not arguments.quiet:

@@ -11,23 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
-from jaxik.kinematics.geometry import Geometry
+from jaxik.kinematics.geometry import OBSTACLE_KINDS, OBSTACLES, Geometry
 from jaxik.kinematics.topology import WORLD, Topology, last_joint
 
-# The name that stands for all obstacles where pairs are given by name.
-OBSTACLES = "world"
-# Obstacles by the names that `World` gives them, and what kind of shape they are.
-OBSTACLE_KINDS = {
-    "spheres": "sphere",
-    "capsules": "capsule",
-    "boxes": "box",
-    "cylinders": "cylinder",
-    "ellipsoids": "ellipsoid",
-    "hulls": "hull",
-    "planes": "plane",
-    "field": "field",
-    "points": "points",
-}
 # Of no shape, and kept away from pieces of what encloses the robot's shapes.
 FIELDS, PIECE = ("field", "points"), "piece"
 # Shapes that are solid without end have no distance from each other.
@@ -210,8 +196,10 @@ def _chosen(
         found = []
         for i, j in product(*members):
             i, j = min(i, j), max(i, j)
+            if i >= count:
+                continue
             still = fixed[i] if j >= count else _same_weld(topology, shapes.bodies[i], shapes.bodies[j])
-            if i < count and not still:
+            if not still:
                 found.append((i, j))
         if not found:
             raise JaxikError(f"the distance of {names[0]!r} and {names[1]!r} of {topology.name} never changes")

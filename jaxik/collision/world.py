@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
 
+from jaxik.batching.broadcast import batch_shape
 from jaxik.collision.fields import Points, VoxelField
 from jaxik.collision.mesh_hulls import hull_vertices, padded
 from jaxik.collision.obstacles import Boxes, Capsules, Cylinders, Ellipsoids, Hulls, Planes, Spheres
 from jaxik.collision.pairs import FIELDS
 from jaxik.core.errors import JaxikError
-from jaxik.core.pytree import leaf, pytree
+from jaxik.core.pytree import core_ranks, leaf, pytree
 
 # The numbers of MuJoCo's kinds of geoms (mjtGeom).
 _HEIGHTS, _MESH = 1, 7
@@ -25,7 +27,8 @@ class World:
     """What a robot must not touch.
 
     Each leaf may have leading batch axes, which broadcast: a thousand robots may each have their own world, and the
-    calls of jaxik take it as it is. For a `jax.vmap` of your own, make the world inside.
+    calls of jaxik take it as it is, and `element(i)` is that of one of them. For a `jax.vmap` of your own, make the
+    world inside.
 
     Args:
       spheres, capsules, boxes, cylinders, ellipsoids, hulls, planes: obstacles of each kind; None for none.
@@ -76,10 +79,30 @@ class World:
             )
         return cls(**_standing(model, data, cell))
 
+    def element(self, index: Any) -> World:
+        """The World of one robot of a batch, or of some.
+
+        Args:
+          index: of the batch axes, as of an array: a number, a slice, or a tuple of such.
+        """
+        batch = batch_shape((self,), (core_ranks(self),))
+
+        def taken(x: Any, rank: int) -> Any:
+            return jnp.broadcast_to(x, (*batch, *np.shape(x)[np.ndim(x) - rank :]))[index]
+
+        return jax.tree.map(taken, self, core_ranks(self))
+
     @property
     def counts(self) -> dict[str, int]:
         """How many obstacles there are of each kind that has any, those that are masked included."""
         every = {name: getattr(self, name) for name in _KINDS}
+        for name, value in every.items():
+            if name not in FIELDS and value is not None and np.ndim(value.mask) < 1:
+                raise JaxikError(
+                    f"the {name} of this World were taken apart leaf by leaf, as by jax.tree.map or jax.vmap, and not "
+                    "each leaf has the batch axes: take world.element(i), call jaxik with the whole batch, or make the "
+                    "World inside of what is mapped"
+                )
         return {
             name: 1 if name in FIELDS else value.mask.shape[-1] for name, value in every.items() if value is not None
         }

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
-from jaxik.kinematics.geometry import DroppedPair, Geometry
+from jaxik.kinematics.geometry import OBSTACLE_KINDS, OBSTACLES, DroppedPair, Geometry
 from jaxik.kinematics.topology import Topology, last_joint
 
 # How many numbers the size of each kind has.
@@ -35,6 +35,10 @@ def with_shape(
       pose: (*batch, 7), wxyz before xyz, in the body's axes.
     """
     validation.one_of("kind", kind, tuple(SIZES))
+    obstacle = name.split("/")[0] in (OBSTACLES, *OBSTACLE_KINDS)
+    if not name or obstacle or name in topology.body_names:
+        why = "is empty" if not name else "stands for obstacles" if obstacle else "is that of a body"
+        raise JaxikError(f"the name {name!r} of a shape {why}, where pairs are named: choose another name")
     if name in geometry.names:
         raise JaxikError(f"{topology.name} has a shape {name!r} already: choose another name")
     numbers = jnp.atleast_1d(validation.positive("size", size))

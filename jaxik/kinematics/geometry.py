@@ -10,6 +10,21 @@ from jaxik.core.pytree import leaf, pytree, static
 # In the order in which shapes of several kinds stand one after the other.
 KINDS = ("sphere", "capsule", "box", "cylinder", "ellipsoid", "hull", "plane")
 
+# The name that stands for all obstacles where pairs are given by name.
+OBSTACLES = "world"
+# Obstacles by the names that `World` gives them, and what kind of shape they are.
+OBSTACLE_KINDS = {
+    "spheres": "sphere",
+    "capsules": "capsule",
+    "boxes": "box",
+    "cylinders": "cylinder",
+    "ellipsoids": "ellipsoid",
+    "hulls": "hull",
+    "planes": "plane",
+    "field": "field",
+    "points": "points",
+}
+
 
 class DroppedPair(NamedTuple):
     """Two shapes, by name, whose distance is not looked at, and why."""

@@ -176,7 +176,8 @@ class RobotModel:
           touching: bodies that it may touch, such as fingers. What does not move against it is never looked at.
 
         Raises:
-          JaxikError: for a robot without shapes, a name that is taken, another kind, and a size of another length.
+          JaxikError: for a robot without shapes, a name that is taken or stands for obstacles, another kind, and a size
+            of another length.
           UnknownNameError: if there is no such body.
         """
         if pose is not None:

@@ -40,9 +40,10 @@ def resampled(topology: Topology, q: jax.Array, velocity: jax.Array, dt: float, 
       JaxikError: if that is longer than the motion.
     """
     steps = q.shape[0]
-    count = int(np.floor(steps * dt / new_dt * (1 + ROUNDING)))
-    if count < 1:
+    if np.floor(steps * dt / new_dt * (1 + ROUNDING)) < 1:
         raise JaxikError(f"dt is {new_dt:g} s, longer than the whole motion of {steps * dt:g} s")
+    # The last step ends where the motion does, and waits there where dt does not divide its duration.
+    count = int(np.ceil(steps * dt / new_dt * (1 - ROUNDING)))
     # Velocities are reached in the middle of their steps; `place` counts steps from the start of the motion.
     place = np.minimum(np.arange(1, count + 1) * new_dt / dt, steps)
     knot = np.floor(place + 0.5).astype(int)

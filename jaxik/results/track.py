@@ -122,7 +122,8 @@ class Track(Outcome):
 
         It is smooth: a quadratic B-spline, whose velocity goes linearly from that of one step to that of the next. So
         speeds and accelerations are never above those of the steps, hinges and slides stay between neighbouring
-        configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same. On
+        configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same;
+        where dt does not divide the duration, the last step is shorter than the others, and waits at the end. On
         balls and free joints velocities are exact to second order in the turn of a step. Accelerations jump from step
         to step as they did: at a higher rate that is a higher jerk, and `jerk_share` is NaN.
 

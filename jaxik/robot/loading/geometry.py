@@ -33,6 +33,9 @@ SAMPLES = 10_000
 # Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
 SAMPLING_GAP = 0.01
 ALWAYS = "touch in all"
+# A distance that changes by less than this [m] in all samples is the same wherever joints are, as of a base and a first
+# link that turns on it: MuJoCo's own is exact to a hundredth of that.
+SAME = 1e-4
 # What is farther apart at home [m] is below no usual margin.
 NEAR_HOME = 0.1
 
@@ -157,21 +160,23 @@ def _sampled(
     pairs: list[tuple[int, int]],
     samples: np.ndarray,
 ) -> tuple[list[tuple[int, int]], list[DroppedPair]]:
-    """Leave out pairs that touch in every sample, which a limit could never keep apart, or never come near."""
+    """Leave out pairs that touch in every sample, never come near, or are always as near: no limit changes these."""
     if not pairs:
         return pairs, []
-    near, touching = _counts(model, chosen, pairs, samples)
+    near, touching, change = _counts(model, chosen, pairs, samples)
     # A mocap body is put anywhere later on.
     moved = [
         any(model.body_mocapid[model.body_rootid[model.geom_bodyid[chosen[i]]]] >= 0 for i in pair) for pair in pairs
     ]
     kept, dropped = [], []
-    for pair, close, contact, anywhere in zip(pairs, near, touching, moved, strict=True):
+    for pair, close, contact, changed, anywhere in zip(pairs, near, touching, change, moved, strict=True):
         first, second = (names[i] for i in pair)
         if anywhere:
             kept.append(pair)
         elif contact == len(samples):
             dropped.append(DroppedPair(first, second, f"{ALWAYS} of {len(samples)} samples"))
+        elif close == len(samples) and changed < SAME:
+            dropped.append(DroppedPair(first, second, f"as far apart in all of {len(samples)} samples"))
         elif close == 0:
             dropped.append(
                 DroppedPair(first, second, f"never nearer than {2 * SAMPLING_GAP} m in {len(samples)} samples")
@@ -183,8 +188,11 @@ def _sampled(
 
 def _counts(
     model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]], samples: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """In how many samples (n, nq) each pair is near, and in how many it touches: by MuJoCo's collision detection."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """In how many samples (n, nq) each pair is near, in how many it touches, and by how much its distance changes [m].
+
+    By MuJoCo's collision detection; the change is of the samples in which it is near.
+    """
     model = copy.copy(model)  # it may be the caller's own
     model.opt.enableflags |= mujoco.mjtEnableBit.mjENBL_OVERRIDE
     model.opt.disableflags &= ~(mujoco.mjtDisableBit.mjDSBL_CONTACT | mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
@@ -194,6 +202,7 @@ def _counts(
     for k, (i, j) in enumerate(pairs):
         row[chosen[i], chosen[j]] = row[chosen[j], chosen[i]] = k
     near, touching = np.zeros((2, len(pairs) + 1), int)
+    least, most = np.full(len(pairs) + 1, np.inf), np.full(len(pairs) + 1, -np.inf)
     for q in samples:
         data.qpos[:] = q
         mujoco.mj_kinematics(model, data)
@@ -202,7 +211,10 @@ def _counts(
         found = row[data.contact.geom[:, 0], data.contact.geom[:, 1]]
         near[np.unique(found)] += 1
         touching[np.unique(found[data.contact.dist < 0])] += 1
-    return near[:-1], touching[:-1]
+        distance = np.full(len(pairs) + 1, np.inf)
+        np.minimum.at(distance, found, data.contact.dist)
+        least, most = np.minimum(least, distance), np.where(np.isfinite(distance), np.maximum(most, distance), most)
+    return near[:-1], touching[:-1], np.where(near > 0, most - least, 0)[:-1]
 
 
 def _near_home(

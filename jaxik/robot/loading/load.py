@@ -74,6 +74,8 @@ def load_robot(
             )
         if meshes:
             raise LoadError(f"{source} is a saved robot, which has no meshes: load its model with meshes=True")
+        if srdf is not None:
+            raise LoadError(f"{source} is a saved robot, with its pairs of shapes: load its model with srdf={srdf!r}")
         return stored.with_free_root() if free_root else stored
     read = read_source(source)
     robot = build_robot(read)
