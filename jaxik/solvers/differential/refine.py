@@ -27,7 +27,11 @@ def refined(model: Linearization, solution: QPSolution) -> QPSolution:
         return solution
     free = (solution.active.bounds == 0) & (model.lower < model.upper)
     pressing, rows = solution.bound_multipliers, _active_rows(model, solution)
-    if model.G is not None:
+    if model.rows_are_elastic_bounds:
+        forces = _by_bound(solution.row_multipliers, free.size)
+        pressing = pressing + jnp.sum(forces[:, 0] - forces[:, 1], axis=0)
+        free = free & ~jnp.any(_by_bound(solution.active.rows, free.size), axis=(0, 1))
+    elif model.G is not None:
         pressing = pressing + solution.row_multipliers @ model.G
     if model.A is not None:
         pressing = pressing + solution.equality_multipliers @ model.A
@@ -48,7 +52,7 @@ def _active_rows(model: Linearization, solution: QPSolution) -> jax.Array | None
     """Rows and equalities (k, nv) that hold with equality, zeros in the place of the others; None without any."""
     count, blocks = solution.active.rows.shape[0], []
     yielding = solution.active.yielding
-    if model.G is not None:
+    if model.G is not None and not model.rows_are_elastic_bounds:
         blocks.append(jnp.where(solution.active.rows[:, None], model.G, 0))
     if model.A is not None:
         holds = model.A if yielding is None else jnp.where(yielding[count:, None] == 0, model.A, 0)
@@ -56,8 +60,19 @@ def _active_rows(model: Linearization, solution: QPSolution) -> jax.Array | None
     return jnp.concatenate(blocks) if blocks else None
 
 
+def _by_bound(x: jax.Array, size: int) -> jax.Array:
+    """Of each row that is an elastic bound (k, 2, nv): of each limit, upper ones first."""
+    return x.reshape(-1, 2, size)
+
+
 def _within(model: Linearization, x: jax.Array, change: jax.Array) -> jax.Array:
     """As much of a change (nv,) as rows that hold allow, within the bounds."""
+    if model.rows_are_elastic_bounds and model.h is not None:
+        # What holds does not begin to yield: the objective has another gradient there.
+        above, below = _by_bound(model.h, x.size)[:, 0], -_by_bound(model.h, x.size)[:, 1]
+        upper = jnp.min(jnp.where(x <= above, above, jnp.inf), axis=0)
+        lower = jnp.max(jnp.where(x >= below, below, -jnp.inf), axis=0)
+        return jnp.clip(jnp.clip(x + change, lower, upper), model.lower, model.upper)
     if model.G is not None and model.h is not None:
         room, rate = jnp.maximum(model.h - model.G @ x, 0), model.G @ change
         crosses = rate > room
