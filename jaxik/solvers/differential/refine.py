@@ -12,8 +12,9 @@ import jax.numpy as jnp
 
 from jaxik.core.status import Status
 from jaxik.numerics.constants import unit_matrix
-from jaxik.numerics.linalg import largest, solve_positive
-from jaxik.qp_solver import QPSolution
+from jaxik.numerics.linalg import solve_positive
+from jaxik.qp_solver import Program, QPSolution
+from jaxik.qp_solver.scaling import curved_along_equalities
 from jaxik.solvers.differential.linearization import Linearization
 
 
@@ -35,13 +36,10 @@ def refined(model: Linearization, solution: QPSolution) -> QPSolution:
         pressing = pressing + solution.row_multipliers @ model.G
     if model.A is not None:
         pressing = pressing + solution.equality_multipliers @ model.A
-    matrix = model.H
-    if rows is not None:
-        # Rows that hold stay where they are: as much curvature as there is along each.
-        unit = largest(jnp.sum(rows * rows, axis=0)) / largest(jnp.diagonal(matrix))
-        matrix = matrix + rows.T @ rows / unit
+    # Rows that hold stay where they are: as much curvature as there is along each.
+    right = None if rows is None else jnp.zeros_like(rows[:, 0])
+    matrix = curved_along_equalities(Program(model.H, model.c, model.lower, model.upper, A=rows, b=right)).H
     matrix = jnp.where(free[:, None] & free[None, :], matrix, unit_matrix(free.size, dtype=matrix.dtype))
-
     gradient = model.factored.gradient(solution.x) + pressing
     change, pivot = solve_positive(matrix, jnp.where(free, -gradient, 0))
     mends = (pivot > 0) & (solution.status == Status.CONVERGED)
