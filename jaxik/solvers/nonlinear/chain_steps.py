@@ -78,7 +78,8 @@ def start(
     first = outcome.iterations
     whole = levenberg_marquardt.start(prepared, q, errors, first[0], damping, level, spent, rule)
     model = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), found.model)
-    dog = None if whole.watchdog is None else spread(split, whole.watchdog._replace(model=()))._replace(model=model)
+    if (dog := whole.watchdog) is not None:
+        dog = spread(split, dog._replace(model=(), aim=()))._replace(model=model, aim=model[0])
     return spread(split, whole._replace(model=(), watchdog=None))._replace(
         model=model,
         watchdog=dog,

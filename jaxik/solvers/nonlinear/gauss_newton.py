@@ -70,7 +70,7 @@ def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box,
     displacement, _ = solve_in_box(limits, not_held(limits, residual @ jacobian), minimise)
     moved = residual + jacobian @ displacement
     predicted = 0.5 * (square - jnp.sum(moved * moved))
-    return Step(displacement, predicted, jnp.ones((), bool), relative)
+    return Step(displacement, predicted, jnp.ones((), bool), relative, moved)
 
 
 def damped_least_squares(
@@ -116,18 +116,18 @@ def _conclude(
 ) -> State:
     """The next state; it has ended when the tasks are met and polished, and crawls where nothing helps much."""
     accepted = (trial.cost < state.cost) & (trial.met | ~state.met)
-    dog, relaxed = state.watchdog, ~accepted & _relaxes(state, proposed, trial)
-    here = state.cost if dog is None else watchdog.cost(dog)
-    decrease = here - trial.cost
-    good = accepted & (decrease > GOOD_RATIO * proposed.predicted)
+    after = watchdog.is_relaxed(state.watchdog)
+    relaxed = ~accepted & _relaxes(state, proposed, trial)
+    decrease = state.cost - trial.cost
+    good = accepted & (after | (decrease > GOOD_RATIO * proposed.predicted))
     fair = accepted & (decrease > POOR_RATIO * proposed.predicted)
-    shrink = jnp.clip(trial.cost / jnp.where(here > 0, here, 1), *SHRINK)
+    shrink = jnp.clip(trial.cost / jnp.where(state.cost > 0, state.cost, 1), *SHRINK)
     # What a step takes back says nothing of the one after it.
-    shrink = shrink if dog is None else jnp.where(dog.relaxed > 0, TAKEN_BACK, shrink)
+    shrink = jnp.where(after, TAKEN_BACK, shrink)
     damping = proposed.damping * jnp.where(good, shrink, jnp.where(fair | relaxed, 1.0, GROW))
     moved = advance(state, options, accepted, trial, proposed, damping, relaxed)
     moved = _polished(state, moved, options)
-    slow = _crawls(state, moved, proposed, here) & ~relaxed
+    slow = _crawls(state, moved, proposed) & ~relaxed
     # Where a residual without tolerance reaches zero, only the size of the steps tells.
     slow = slow | (moved.size <= step_tolerance(options, state.q.dtype))
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
@@ -135,20 +135,19 @@ def _conclude(
 
 def _relaxes(state: State, proposed: Step, trial: Trial) -> jax.Array:
     """Whether a step may be a relaxed one ()."""
-    if state.watchdog is None:
-        return jnp.zeros((), bool)
-    size = jnp.max(jnp.abs(proposed.displacement))
-    goes_on = watchdog.goes_on(state.watchdog, proposed.damping, size, state.size)
+    goes_on = watchdog.goes_on(state.watchdog, proposed.damping, proposed.displacement)
     return goes_on & ~state.met & ~jnp.isinf(state.cost) & jnp.isfinite(trial.cost)
 
 
-def _crawls(state: State, moved: State, proposed: Step, here: jax.Array) -> jax.Array:
-    """Whether a step promises little of the cost () where it starts, or steps last too long."""
+def _crawls(state: State, moved: State, proposed: Step) -> jax.Array:
+    """Whether a step promises little of the cost (), or steps last too long."""
     taken = moved.iterations - moved.before
-    if moved.watchdog is None:
-        return ~(proposed.predicted > CRAWL * here) | (taken >= PATIENCE)
+    if state.watchdog is None or moved.watchdog is None:
+        return ~(proposed.predicted > CRAWL * state.cost) | (taken >= PATIENCE)
     valley = moved.watchdog.helped
-    little = ~(proposed.predicted > jnp.where(valley, CRAWL_IN_VALLEY, CRAWL) * here)
+    little = ~(proposed.predicted > jnp.where(valley, CRAWL_IN_VALLEY, CRAWL) * state.cost)
+    # What a correction predicts is of the distance to its aim.
+    little = little & ~watchdog.corrects(state.watchdog)
     converges = valley & (moved.size < CONVERGING * state.size)
     return (little & ~converges) | (taken >= jnp.where(valley, PATIENCE_IN_VALLEY, PATIENCE))
 

@@ -96,12 +96,14 @@ class Step(NamedTuple):
       predicted (): decrease of the cost according to the model.
       convex (): whether the model is, on the free coordinates.
       damping (): the relative damping that was used.
+      promised: residual or gradient after the step, according to the model; of rules that take relaxed steps.
     """
 
     displacement: jax.Array
     predicted: jax.Array
     convex: jax.Array
     damping: jax.Array
+    promised: Any = None
 
 
 class Rule(NamedTuple):
@@ -113,6 +115,7 @@ class Rule(NamedTuple):
       expand: formulation, evaluated kinematics, rows of the level there, level -> model.
       conclude: formulation, state, units of step (n,), limits, step, trial, options -> the next state.
       relaxes: whether it takes relaxed steps.
+      corrects: whether the first of these correct (`watchdog`).
 
     What a rule proposes and concludes may be of one of several independent chains: state, units, limits and trial are.
     """
@@ -122,6 +125,7 @@ class Rule(NamedTuple):
     expand: Callable[[Formulation, Kinematics, Rows, Level], Any]
     conclude: Callable[[Formulation, State, jax.Array, Box, Step, Trial, SolveOptions], State]
     relaxes: bool = False
+    corrects: bool = False
 
 
 def start(
@@ -153,13 +157,14 @@ def start(
         iterations=iterations,
         before=iterations,
         spent=spent,
-        watchdog=watchdog.start(prepared, q, model, level) if rule.relaxes else None,
+        watchdog=watchdog.start(prepared, q, model, level, rule.corrects) if rule.relaxes else None,
     )
 
 
 def current(state: State) -> State:
     """The state with configuration and model where the next step starts."""
-    return state if state.watchdog is None else state._replace(q=state.watchdog.q, model=state.watchdog.model)
+    dog = state.watchdog
+    return state if dog is None else state._replace(q=dog.q, model=watchdog.aimed(dog))
 
 
 def step(
@@ -230,7 +235,8 @@ def advance(
     dog, least = state.watchdog, least_damping(state.cost.dtype)
     if dog is not None:
         least = watchdog.least_damping(state.cost.dtype)
-        dog = watchdog.advance(dog, accepted, relaxed, (trial.q, trial.model), (state.q, state.model))
+        there, best = (trial.q, trial.model), (state.q, state.model)
+        dog = watchdog.advance(dog, accepted, relaxed, there, best, proposed.promised, proposed.displacement)
     return State(
         q=jnp.where(accepted, trial.q, state.q),
         model=better(trial.model, state.model),

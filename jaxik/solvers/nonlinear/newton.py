@@ -7,6 +7,7 @@ from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.linalg import largest, solve_positive
 from jaxik.problem.problem import Level
+from jaxik.solvers.nonlinear import watchdog
 from jaxik.solvers.nonlinear.box import Box, box_curvature, to_box
 from jaxik.solvers.nonlinear.formulation import Formulation, QuadraticModel, Rows, quadratic_model
 from jaxik.solvers.nonlinear.levenberg_marquardt import (
@@ -51,7 +52,7 @@ def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box,
 
     displacement, pivot = solve_in_box(limits, not_held(limits, gradient), minimise)
     predicted = -(displacement @ (gradient + 0.5 * (hessian @ displacement)))
-    return Step(displacement, predicted, pivot > 0, relative)
+    return Step(displacement, predicted, pivot > 0, relative, gradient + hessian @ displacement)
 
 
 def _is_last(state: State, options: SolveOptions) -> jax.Array:
@@ -90,18 +91,20 @@ def _conclude(
     here = _projected_gradient(scale, limits, state.model.gradient)
     flatter = (_projected_gradient(scale, trial.limits, trial.model.gradient) < here) & keeps
     accepted = first | lowered | (unseen & flatter & (trial.cost <= state.cost * (1 + NOISE * eps)))
-    size = jnp.max(jnp.abs(proposed.displacement))
-    small = size <= step_tolerance(options, eps.dtype)
+    small = jnp.max(jnp.abs(proposed.displacement)) <= step_tolerance(options, eps.dtype)
+    after = watchdog.is_relaxed(state.watchdog)
+    relaxes = watchdog.goes_on(state.watchdog, proposed.damping, proposed.displacement) & proposed.convex
+    relaxed = relaxes & ~(accepted | unseen | small | last) & jnp.isfinite(trial.cost)
     # A step that damping made small says nothing of the point; one that fails however small does.
     damping = proposed.damping
     undamped, exhausted = damping < DAMPING, (damping >= 1) & ~accepted
-    stationary = proposed.convex & ((undamped & small) | ((undamped | exhausted) & unseen & ~accepted))
+    stationary = proposed.convex & ((undamped & small) | ((undamped | exhausted) & unseen & ~accepted)) & ~after
     # Of residuals near zero, rounding is a larger share than of the cost.
     stationary = (stationary | (exhausted & state.met) | (last & state.stationary)) & ~first
-    good = accepted & (state.cost - trial.cost > GOOD_RATIO * proposed.predicted)
+    good = accepted & (after | (state.cost - trial.cost > GOOD_RATIO * proposed.predicted))
     grown = jnp.where(damping < UNDAMPED, DAMPING, GROW * damping)
-    damping = jnp.where(good, SHRINK * damping, jnp.where(accepted, damping, grown))
-    moved = advance(state, options, accepted, trial, proposed, damping)
+    damping = jnp.where(good, SHRINK * damping, jnp.where(accepted | relaxed, damping, grown))
+    moved = advance(state, options, accepted, trial, proposed, damping, relaxed)
     iterations = jnp.where(last, state.iterations, moved.iterations)
     over = (stationary | (iterations >= options.max_steps)) & undamped & ~first
     return moved._replace(
@@ -118,4 +121,4 @@ def _projected_gradient(scale: jax.Array, limits: Box, gradient: jax.Array) -> j
     return jnp.sqrt(jnp.sum(scaled * scaled))
 
 
-NEWTON = Rule(_empty, _propose, _expand, _conclude)
+NEWTON = Rule(_empty, _propose, _expand, _conclude, relaxes=True, corrects=True)
