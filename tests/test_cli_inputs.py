@@ -24,6 +24,7 @@ from scipy.spatial.transform import Rotation
 import jaxik
 from jaxik.cli.poses import Needs, Units, to_poses
 from jaxik.cli.section import Place
+from jaxik.cli.target_files import read_table
 
 ROTATIONS = Rotation.random(20, rng=1)
 AS = {
@@ -39,6 +40,13 @@ def test_rotations_in_every_form_are_the_same(kind: str) -> None:
     poses = to_poses({kind: AS[kind], "position": np.ones((20, 3))}, Units(), Needs(), Place("f"))
     assert np.abs(np.sum(poses[:, :4] * ROTATIONS.as_quat(scalar_first=True), axis=1)) == pytest.approx(np.ones(20))
     assert np.linalg.norm(poses[:, :4], axis=1) == pytest.approx(np.ones(20))
+
+
+def test_a_row_of_empty_cells_is_a_row_but_behind_the_last_one(tmp_path: Path) -> None:
+    (tmp_path / "gap.csv").write_text(",,\nx,y,z\n1,2,3\n,,\n\nnan,nan,nan\n,,\n,,\n")
+    header, rows = read_table(tmp_path / "gap.csv", Place("f"))
+    assert header == ["x", "y", "z"]
+    np.testing.assert_array_equal(rows, [[1, 2, 3], [np.nan] * 3, [np.nan] * 3])
 
 
 MM = {"length": "mm", "angle": "deg"}

@@ -263,6 +263,8 @@ def test_a_held_object_is_kept_apart_as_the_robot_itself() -> None:
     with_rod = [pair for pair in held.collision_pairs.kept if "rod" in pair]
     assert {name for pair in with_rod for name in pair} == {"rod", "floor", "socket", "hub", "upper"}
     assert held.collision_pairs.dropped[-1] == ("fore", "rod", "may touch")
+    named = arm().with_shape("rod", "hand", "capsule", (0.02, 0.15), pose, touching="fore")
+    assert named.collision_pairs == held.collision_pairs
     found = held.distances(q, pairs=[("rod", "hub"), ("rod", "upper"), ("rod", "floor")])
     for i, at in enumerate(q):
         data.qpos[:] = at

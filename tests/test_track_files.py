@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import jaxlie
 import numpy as np
@@ -22,8 +23,6 @@ SPEED, ACCELERATION = 1.0, 5.0
 @cache
 def moved() -> Track:
     """Two elements of a robot with every kind of joint, which go to random postures as fast as they may."""
-    import jax
-
     robot = jaxik.load_robot(own_tasks.MIXED)
     limits = (ConfigurationLimit(), VelocityLimit(SPEED), AccelerationLimit(ACCELERATION))
     posture = robot.sample(jax.random.key(4), (2,))
@@ -115,6 +114,15 @@ def test_csv_has_a_line_a_step_with_names_and_units(tmp_path: Path) -> None:
     assert np.array_equal(numbers[:, 1 : 1 + topology.nq], moved().q[:, 1])
     assert np.array_equal(numbers[:, 1 + topology.nq : 1 + topology.nq + topology.nv], moved().velocity[:, 1])
     assert np.allclose(numbers[:, 0], moved().time) and {row[-1] for row in rows} <= {"CONVERGED", "STALLED"}
+
+
+def test_csv_has_the_digits_of_the_precision(tmp_path: Path) -> None:
+    single = jax.tree.map(lambda x: np.asarray(x, np.float32) if np.asarray(x).dtype == float else x, moved())
+    single.to_csv(tmp_path / "motion.csv", element=1)
+    with (tmp_path / "motion.csv").open() as file:
+        _, *rows = csv.reader(file)
+    assert rows[0][0] == "0.02"
+    assert np.array_equal(np.array([row[1 : 1 + single.topology.nq] for row in rows], np.float32), single.q[:, 1])
 
 
 @pytest.mark.parametrize(("element", "said"), [((), "say which"), (5, "index into the batch"), ("a", "index")])

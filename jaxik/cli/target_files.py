@@ -106,11 +106,12 @@ def _from_csv(path: Path, section: Section, place: Place) -> dict[str, np.ndarra
 
 def read_table(path: Path, place: Place) -> tuple[list[str] | None, np.ndarray]:
     """Column names, None where the first row is numbers, and the numbers (rows, columns); an empty cell is NaN."""
-    header, rows = None, []
+    header, rows, count = None, [], 0
     with _reading(place), path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.reader(file, skipinitialspace=True)
         for cells in reader:
-            if not any(cell.strip() for cell in cells) or cells[0].startswith("#"):
+            empty = not any(cell.strip() for cell in cells)
+            if (empty and (len(cells) < 2 or not rows)) or cells[0].startswith("#"):
                 continue
             if header is None and not rows and not all(_is_number(cell) for cell in cells):
                 header = [cell.strip() for cell in cells]
@@ -122,6 +123,9 @@ def read_table(path: Path, place: Place) -> tuple[list[str] | None, np.ndarray]:
             if wrong:
                 place.fail(f"line {reader.line_num}: {wrong[0]!r} is no number")
             rows.append([float(cell) if cell.strip() else np.nan for cell in cells])
+            count = count if empty else len(rows)
+    # Spreadsheets write rows of empty cells behind the last one; between others such a row is of a target.
+    rows = rows[:count]
     if not rows:
         place.fail("holds no rows of numbers")
     return header, np.array(rows)

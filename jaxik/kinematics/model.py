@@ -163,7 +163,13 @@ class RobotModel:
         )
 
     def with_shape(
-        self, name: str, body: str, kind: str, size: Any, pose: jaxlie.SE3 | None = None, touching: Sequence[str] = ()
+        self,
+        name: str,
+        body: str,
+        kind: str,
+        size: Any,
+        pose: jaxlie.SE3 | None = None,
+        touching: str | Sequence[str] = (),
     ) -> Self:
         """A robot with one more shape fixed to `body`, as of an object that its hand holds; kept apart as its others.
 
@@ -173,7 +179,7 @@ class RobotModel:
           kind: "sphere", "capsule", "box", "cylinder" or "ellipsoid".
           size: [m], (*batch, ...) MuJoCo's: radius; radius and half length along z; three half sizes.
           pose: in the body's axes, with batch axes or none; None for its origin.
-          touching: bodies that it may touch, such as fingers. What does not move against it is never looked at.
+          touching: body or bodies that it may touch, such as fingers. What does not move against it is never looked at.
 
         Raises:
           JaxikError: for a robot without shapes, a name that is taken or stands for obstacles, another kind, and a size
@@ -191,7 +197,7 @@ class RobotModel:
             kind,
             size,
             at.wxyz_xyz,
-            [self.topology.body_index(other) for other in touching],
+            [self.topology.body_index(other) for other in ((touching,) if isinstance(touching, str) else touching)],
         )
         return dataclasses.replace(self, geometry=geometry)
 

@@ -205,13 +205,13 @@ def _described(track: Track) -> str:
         f"{text.number(np.max(norm.reshape(steps, -1)[-1]))} {unit}".rstrip()
         for part, norm, unit in norms
     )
-    peaks = f"speed {np.max(track.peak_speed):.3g}, acceleration {np.max(track.peak_acceleration):.3g}"
-    if (jerk := np.max(track.peak_jerk)) > 0:
-        peaks += f", jerk {jerk:.3g}"
+    peaks = zip(("speed", "acceleration", "jerk"), map(np.max, shares), strict=True)
+    peaks = ", ".join(f"{name} {share:.3g}" for name, share in peaks if share > 0)
     stops = stops_of(track)
     stopped = f", in {stops} abrupt {'stops' if stops > 1 else 'stop'}" if stops else ""
     return (
-        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; peaks: {peaks} of their limits{stopped}; "
+        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; "
+        f"peaks: {peaks or 0} of their limits{stopped}; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
         f"{text.yielded(track.yielded, track.residual_units, np.shape(status))}"
         f"{text.differentiated(track.derivative_status)})"

@@ -34,8 +34,9 @@ def write_csv(
         with Path(path).expanduser().open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["time [s]", *_headings(topology), "status"])
-            for numbers, ended in zip(columns.tolist(), status.tolist(), strict=True):
-                writer.writerow([*numbers, Status(ended).name])
+            for numbers, ended in zip(columns, status, strict=True):
+                # NumPy's own text has the digits of the precision: 0.02 in float32 is no 0.019999999552965164.
+                writer.writerow([*map(str, numbers), Status(ended).name])
     except OSError as error:
         raise JaxikError(f"output {os.fspath(path)}: {error.strerror}") from None
 
