@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import mujoco
 import numpy as np
 import pytest
 from scipy.optimize import linprog
@@ -33,6 +34,13 @@ TOGETHER = """
   <body><joint name="a" axis="0 0 1" range="-1 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
     <body pos="1 0 0"><joint name="b" axis="0 0 1" range="-3 3"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
 </body></body></worldbody><equality><joint joint1="b" joint2="a" polycoef="0 2 0 0 0"/></equality></mujoco>"""
+FOUR_BAR = """
+<mujoco><compiler angle="radian"/><default><geom type="capsule" size="0.01"/></default><worldbody>
+  <body><joint axis="0 0 1"/><geom fromto="0 0 0 0.1 0 0"/>
+    <body pos="0.1 0 0"><joint axis="0 0 1"/><geom fromto="0 0 0 0.35 0 0"/><site name="pin" pos="0.35 0 0"/></body>
+  </body>
+  <body pos="0.3 0 0"><joint axis="0 0 1"/><geom fromto="0 0 0 0.2 0 0"/><site name="end" pos="0.2 0 0"/></body>
+</worldbody><equality><connect site1="pin" site2="end"/></equality></mujoco>"""
 START = np.array([0.1, -0.5, 0.2, -2, 0.1, 1.8, 0.7])
 
 
@@ -64,7 +72,29 @@ def behind(*planes: tuple[list[float], float], upright: bool = False) -> Any:
     return scene
 
 
+def apart(source: str, q: list[float], gap: Callable[[mujoco.MjData], float]) -> Any:
+    """A robot off a constraint of its model, by a gap that MuJoCo tells, and a posture."""
+
+    def scene() -> tuple[Problem, Any, Callable[[Any], Any]]:
+        robot, model = jaxik.load_robot(source), mujoco.MjModel.from_xml_string(source)
+        problem = Problem(robot, {"rest": PostureTask(np.array(q), 0.01)}, (ConfigurationLimit(), VelocityLimit(FAST)))
+
+        def beyond(q: Any) -> float:
+            data = mujoco.MjData(model)
+            data.qpos = q
+            mujoco.mj_kinematics(model, data)
+            return gap(data)
+
+        return problem, np.array(q), beyond
+
+    return scene
+
+
 SCENES = {
+    "a loop that is open": apart(
+        FOUR_BAR, [0, 0.5, 1.5], lambda data: np.linalg.norm(data.site("pin").xpos - data.site("end").xpos)
+    ),
+    "a joint off its coupling": apart(TOGETHER, [0.2, 1.5], lambda data: abs(data.qpos[1] - 2 * data.qpos[0])),
     "a joint that drives another": coupled,
     "two planes": behind(([0.0, 0, 1], 0.05), ([1.0, 0, 0], 0.05)),
     "a plane, upright": behind(([0.0, 0, 1], 0.05), upright=True),
@@ -72,7 +102,7 @@ SCENES = {
 
 
 @pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
-@pytest.mark.parametrize("name", mostly_exhaustive(SCENES, ["a joint that drives another"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(SCENES, ["a joint that drives another", "a loop that is open"]))
 def test_what_is_outside_comes_back_although_not_all_of_it_can_at_once(name: str, dtype: Any) -> None:
     problem, q, beyond = SCENES[name]()
 

@@ -1,8 +1,9 @@
 """Scale the demands of violated limits so that they are feasible together.
 
-A joint outside its limits and a frame behind its plane each demand the fastest return that the others allow. Two such
-demands, or one of them and a constraint, may contradict each other although all can return more slowly; the step would
-stand still for ever. All demands are then multiplied by one scale, somewhat less than the largest feasible one, which
+A joint outside its limits and a frame behind its plane each demand the fastest return that the others allow, and a loop
+of the model that is open, or a mimic joint off its coupling, to be closed at once. Two such demands, or one of them and
+a speed limit, may contradict each other although all can return more slowly; the step would stand still for ever. All
+demands are then multiplied by one scale, somewhat less than the largest feasible one, which
 would leave the tasks no freedom.
 
 Shapes that overlap, of which some push others deeper, share something else: the depth that is left, the same for all.
@@ -50,17 +51,21 @@ class Demands(NamedTuple):
       box: lower and upper (n,); one above, or below, zero is a demand.
       rows: an h below zero is a demand; None for none.
       constraints: A (p, n) and b (p,), with zeros for those that may yield; None for none.
+      closing: which constraints (p,) are loops and couplings of the model, whose b is a demand; None for none.
     """
 
     box: Bounds
     rows: MergedRows | None
     constraints: Rows | None
+    closing: jax.Array | None = None
 
 
 def at_scale(program: Program, demands: Demands, scale: jax.Array) -> Program:
     """A program with its demands, which are the first of its rows, at a scale ()."""
     (lower, upper), rows = demands.box, demands.rows
     lower, upper = jnp.where(lower > 0, scale * lower, lower), jnp.where(upper < 0, scale * upper, upper)
+    if demands.closing is not None and program.b is not None:
+        program = program._replace(b=jnp.where(demands.closing, scale * program.b, program.b))
     if rows is None or program.h is None:
         return program._replace(lower=lower, upper=upper)
     by_depth = jnp.maximum(rows.right + (1 - scale) * _relaxations(rows), jnp.minimum(rows.least, 0))
@@ -111,6 +116,8 @@ def largest_demand(demands: Demands) -> jax.Array:
     """The largest () of what limits demand: zero where nothing is demanded."""
     lower, upper = demands.box
     largest = jnp.max(jnp.maximum(-upper, lower), initial=0)
+    if demands.constraints is not None and demands.closing is not None:
+        largest = jnp.maximum(largest, jnp.max(jnp.abs(demands.constraints[1]), where=demands.closing, initial=0))
     return largest if demands.rows is None else jnp.maximum(largest, jnp.max(-demands.rows.right, initial=0))
 
 
@@ -134,12 +141,12 @@ def _relaxations(rows: MergedRows) -> jax.Array:
 
 
 def _in_units(demands: Demands, unit: jax.Array) -> Demands:
-    (lower, upper), rows, constraints = demands
+    (lower, upper), rows, constraints, closing = demands
     if rows is not None:
         rows = rows._replace(right=rows.right / unit, beyond=rows.beyond / unit)
     if constraints is not None:
         constraints = constraints[0], constraints[1] / unit
-    return Demands((lower / unit, upper / unit), rows, constraints)
+    return Demands((lower / unit, upper / unit), rows, constraints, closing)
 
 
 def _moved(box: Bounds) -> jax.Array:
@@ -171,7 +178,11 @@ def _recovery_program(program: Program, demands: Demands) -> Program:
         matrix = jnp.pad(jnp.concatenate([given, column[:, None]], axis=1), (more, (0, 0)))
     if demands.constraints is not None:
         given, equal_to = demands.constraints
-        equal = jnp.concatenate([given, (given @ moved)[:, None]], axis=1), equal_to
+        column = given @ moved
+        if demands.closing is not None:
+            column = jnp.where(demands.closing, column - equal_to, column)
+            equal_to = jnp.where(demands.closing, 0, equal_to)
+        equal = jnp.concatenate([given, column[:, None]], axis=1), equal_to
     return program._replace(
         H=jnp.diag(jnp.concatenate([jnp.full(size, COST[dtype == jnp.float64], dtype), one])),
         c=jnp.concatenate([jnp.zeros(size, dtype), -one]),

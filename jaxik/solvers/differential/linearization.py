@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxik.core.pytree import leaf, pytree, static
@@ -34,6 +35,7 @@ from jaxik.qp_solver import Program
 from jaxik.solvers.differential.elastic_rows import rows_that_hold, soft_rows, with_elastic_limits
 from jaxik.solvers.differential.limit_recovery import Demands, at_scale, largest_demand, minimise_at_largest_scale
 from jaxik.tasks.base import Task
+from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.grouping import map_tasks
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.velocity import VelocityTask
@@ -85,8 +87,8 @@ class Linearization:
       unmet (*batch, p): of what elastic constraints demand, what singularities keep from b: zero away from them; None
         without such.
       elastic_damping (*batch, nv): what is added to the diagonal of each H there; None without such.
-      recovery_scale (*batch,): factor on the demands in lower, upper and h: below 1 where a start is outside limits
-        that it cannot return into all at once, else 1.
+      recovery_scale (*batch,): factor on the demands in lower, upper, h and, of the model's own loops and couplings, b:
+        below 1 where a start is outside limits, or off these, and cannot return all at once; else 1.
       residuals: by task its residual, and by constraint its rows, without cost and gain; A x - b at x = 0 of velocity
         tasks.
       jacobians: by the same names the Jacobians, with one more axis nv.
@@ -186,16 +188,17 @@ def linearized(
 def scaled(model: Linearization, demands: Demands, scale: jax.Array) -> Linearization:
     """A linearization with its demands at a scale ()."""
     program = at_scale(program_of(model), demands, scale)
-    return dataclasses.replace(model, lower=program.lower, upper=program.upper, h=program.h, recovery_scale=scale)
+    bounds = {"lower": program.lower, "upper": program.upper, "h": program.h, "b": program.b}
+    return dataclasses.replace(model, **bounds, recovery_scale=scale)
 
 
 def _without_derivatives(program: Program, demands: Demands) -> tuple[Program, Demands]:
     """The same numbers, which derivatives do not look at."""
-    (lower, upper), rows, constraints = demands
+    (lower, upper), rows, constraints, closing = demands
     if rows is not None:
         rows = jax.lax.stop_gradient(rows._replace(by_depth=None))._replace(by_depth=rows.by_depth)
     program, box, constraints = jax.lax.stop_gradient((program, (lower, upper), constraints))
-    return program, Demands(box, rows, constraints)
+    return program, Demands(box, rows, constraints, closing)
 
 
 def linearized_with_demands(
@@ -232,7 +235,8 @@ def linearized_with_demands(
         right = right - soft.unmet
     demands = None
     if merged is not None or len(constraints) > len(elastic_constraints_of(problem)):
-        demands = Demands((lower, upper), merged, rows_that_hold(constraint_rows, soft))
+        closing = _closing_rows(problem, constraints, constraint_values)
+        demands = Demands((lower, upper), merged, rows_that_hold(constraint_rows, soft), closing)
     everything = constraint_values | task_values
     model = Linearization(
         objectives=objectives,
@@ -347,6 +351,15 @@ def _multiplied(objective: FactoredObjective) -> Objective:
     # Of matrix and right in one product: to compile and to run, it costs what one of them does.
     products = jnp.tensordot(jnp.concatenate([matrix, right[:, None]], axis=1), matrix, (0, 0))
     return Objective(rest.H + products[:-1], rest.c - products[-1])
+
+
+def _closing_rows(problem: Problem, constraints: dict[str, Task], values: dict[str, _Evaluated]) -> jax.Array | None:
+    """Which rows (p,) of the constraints are of the model's own loops and couplings, and hold; None for none."""
+    elastic, closing = elastic_constraints_of(problem), []
+    for name, task in constraints.items():
+        own = isinstance(task, EqualityConstraintTask) and name not in elastic
+        closing += [own] * sum(np.size(r) for r in jax.tree.leaves(values[name].residual))
+    return jnp.asarray(closing) if any(closing) else None
 
 
 def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:
