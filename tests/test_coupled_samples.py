@@ -56,6 +56,27 @@ def test_mujoco_finds_sampled_couplings_held_and_limits_kept(source: str) -> Non
         assert not (data.efc_type == mujoco.mjtConstraint.mjCNSTR_LIMIT_JOINT).any()
 
 
+def test_a_urdf_stands_at_home_where_its_mimic_joints_are() -> None:
+    robot = jaxik.load_robot(FINGER)
+    home = {name: float(value) for name, value in robot.joint_values(robot.q_home).items()}
+    assert home["first"] == 0 and home["second"] == pytest.approx(0.1) and home["third"] == pytest.approx(-0.08)
+    # `second` ends at 0.9, where `first` is at -0.1 / 0.7.
+    far = jaxik.load_robot(FINGER.replace('offset="0.1"', 'offset="1.0"'))
+    home = {name: float(value) for name, value in far.joint_values(far.q_home).items()}
+    assert home["second"] <= 0.9 and home["second"] == pytest.approx(0.7 * home["first"] + 1)
+
+
+def test_joints_that_named_ones_drive_follow_in_a_configuration() -> None:
+    robot = jaxik.load_robot(FINGER)
+    followed = robot.joint_values(robot.configuration({"first": jnp.array([0.5, 1.0])}))
+    np.testing.assert_allclose(followed["second"], [0.45, 0.8])
+    np.testing.assert_allclose(followed["third"], [-0.36, -0.64])
+    named = robot.joint_values(robot.configuration({"turn": 0.3, "first": 0.5, "second": 0.2, "third": 0.1}))
+    assert [float(named[name]) for name in ("turn", "first", "second", "third")] == [0.3, 0.5, 0.2, 0.1]
+    alone = robot.joint_values(robot.configuration({"turn": 0.3}, base=jnp.array([0.0, 0.5, 0.2, 0.1])))
+    assert [float(alone[name]) for name in ("first", "second", "third")] == [0.5, 0.2, 0.1]
+
+
 @pytest.mark.parametrize("source", mostly_exhaustive(TIPS, [FINGER]), ids=["hand", "mimic joints of a URDF"])
 def test_sampled_poses_of_tips_are_reached(source: str) -> None:
     robot, q = sampled(source)

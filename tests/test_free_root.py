@@ -3,6 +3,7 @@
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 import oracle
@@ -156,6 +157,14 @@ def test_joint_values_go_to_the_data_of_a_scene_and_back_by_name() -> None:
     robot.copy_to(data, q)
     np.testing.assert_array_equal(robot.configuration(data), q)
     np.testing.assert_array_equal(data.joint("cup").qpos, [0.5, 0, 0, 1, 0, 0, 0])
+    nameless = mujoco.MjModel.from_xml_string(
+        "<mujoco><worldbody><body><joint axis='0 0 1'/><geom size='.1'/><body><joint name='joint0' axis='0 1 0'/>"
+        "<geom size='.1'/></body></body></worldbody></mujoco>"
+    )
+    own, of_own = jaxik.load_robot(nameless), mujoco.MjData(nameless)
+    own.copy_to(of_own, jnp.array([0.5, -0.25]))
+    np.testing.assert_array_equal(of_own.qpos, [0.5, -0.25])
+    np.testing.assert_array_equal(own.configuration(of_own), of_own.qpos)
     with pytest.raises(jaxik.UnknownNameError, match="unknown joint"):
         jaxik.load_robot("ur5e").copy_to(data, np.zeros(6))
     with pytest.raises(jaxik.JaxikError, match="not a batch"):

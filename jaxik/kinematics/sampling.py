@@ -9,7 +9,7 @@ from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.reduced import Coordinates, apply_couplings_clipped, coordinates, tighten_leader_limits
 from jaxik.kinematics.topology import JointType, Topology
 from jaxik.numerics import lie
-from jaxik.numerics.linalg import static_gather
+from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.numerics.trigonometry import sine_cosine
 
 
@@ -27,6 +27,15 @@ def sample(robot: RobotModel, key: jax.Array, unlimited_range: jax.Array) -> jax
     moving = coupled_coordinates(robot.topology)
     kept = tighten_leader_limits(robot, moving)
     return apply_couplings_clipped(kept, moving, spread(kept, shares, unlimited_range))
+
+
+def onto_couplings(robot: RobotModel, q: jax.Array) -> jax.Array:
+    """A configuration (nq,) inside limits and on joint couplings: leaders go to where no follower passes its limits."""
+    moving, joints = coupled_coordinates(robot.topology), list(robot.topology.scalar_joints)
+    kept, places = tighten_leader_limits(robot, moving), [robot.topology.joints[j].q_index for j in joints]
+    lower, upper = static_gather(kept.limit_lower, joints), static_gather(kept.limit_upper, joints)
+    inside = jnp.clip(static_gather(q, places), lower, upper)
+    return apply_couplings_clipped(kept, moving, set_rows(q, places, inside))
 
 
 def coupled_coordinates(topology: Topology) -> Coordinates:

@@ -22,6 +22,7 @@ from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.link_constants import segments
 from jaxik.kinematics.model import RobotModel
+from jaxik.kinematics.reduced import apply_couplings_clipped
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import Topology
 from jaxik.numerics import lie
@@ -98,6 +99,10 @@ def difference(topology: Topology, q_from: jax.Array, q_to: jax.Array) -> jax.Ar
 
 def clamp(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
     return manifold.clamp(robot, q)
+
+
+def with_followers(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
+    return apply_couplings_clipped(robot, sampling.coupled_coordinates(robot.topology), q)
 
 
 def limit_excess(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""Joint values of a `mujoco.MjData`, by name."""
+"""Joint values of a `mujoco.MjData`, by name; those without one have that of `load_robot`."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,9 +19,20 @@ def write_joints(data: Any, values: Mapping[str, Any]) -> None:
         _joint(data, name).qpos[:] = np.asarray(value)
 
 
+def own_names(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """The names, with one of its own for each thing that has none."""
+    found = []
+    for i, name in enumerate(names):
+        own = name or f"{kind}{i}"
+        while not name and own in names:
+            own += "_"
+        found.append(own)
+    return tuple(found)
+
+
 def _joint(data: Any, name: str) -> Any:
-    try:
-        return data.joint(name)
-    except KeyError:
-        model = data.model
-        raise unknown_name("joint", name, [model.joint(i).name for i in range(model.njnt)]) from None
+    model = data.model
+    known = own_names(tuple(model.joint(i).name for i in range(model.njnt)), "joint")
+    if name not in known:
+        raise unknown_name("joint", name, known)
+    return data.joint(known.index(name))

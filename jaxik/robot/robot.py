@@ -203,7 +203,8 @@ class Robot(RobotModel):
           values: joint name to coordinate: (*batch) or (*batch, 1) for hinges and slides [rad or m], (*batch, 4) wxyz
             for balls, (*batch, 7) position and wxyz for free joints; or a `mujoco.MjData`, of this model or a scene
             with more in it, whose joints are read by name.
-          base: configuration (*batch, nq) that gives the other joints; `q_home` by default.
+          base: configuration (*batch, nq) that gives the other joints; `q_home` by default. Joints that a named one
+            drives, such as mimic joints, are where their coupling has them, unless they are named themselves.
 
         Raises:
           UnknownNameError: if there is no such joint.
@@ -232,7 +233,12 @@ class Robot(RobotModel):
             shapes = ", ".join(f"{name}: {value.shape[:-1]}" for name, (_, value) in zip(values, pieces, strict=True))
             raise JaxikError(f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}") from None
         starts, given = tuple(start for start, _ in pieces), [value for _, value in pieces]
-        return _with_coordinates(jnp.broadcast_to(q, (*batch, self.nq)), given, starts)
+        q = _with_coordinates(jnp.broadcast_to(q, (*batch, self.nq)), given, starts)
+        followers = _followers(self.topology, [self.topology.joint_index(name) for name in values])
+        if not followers:
+            return q
+        coupled = batched.on_robots(batched.with_followers, None, self, q)
+        return _with_coordinates(q, [coupled[..., i : i + 1] for i in followers], followers)
 
     def joint_values(self, q: Any) -> dict[str, jax.Array]:
         """Coordinates of a configuration (*batch, nq) by joint: (*batch), of balls and free joints (*batch, 4 or 7).
@@ -511,6 +517,15 @@ def _with_coordinates(q: jax.Array, values: list[jax.Array], starts: tuple[int, 
     for start, value in zip(starts, values, strict=True):
         q = q.at[..., start : start + value.shape[-1]].set(value)
     return q
+
+
+def _followers(topology: Topology, given: Sequence[int]) -> tuple[int, ...]:
+    """Where in a configuration the joints are that others, of which these are given, drive."""
+    moved, before = set(given), -1
+    while len(moved) != before:
+        before = len(moved)
+        moved |= {coupling.follower for coupling in topology.couplings if coupling.leader in moved}
+    return tuple(topology.joints[j].q_index for j in sorted(moved - set(given)))
 
 
 @partial(jax.jit, static_argnums=0, inline=True)

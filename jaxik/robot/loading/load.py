@@ -16,7 +16,9 @@ from jaxik.core.errors import JaxikWarning, LoadError
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.model import inward32
+from jaxik.kinematics.sampling import onto_couplings
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
+from jaxik.robot.joint_data import own_names
 from jaxik.robot.loading.equalities import read_equalities, read_tendons
 from jaxik.robot.loading.geometry import ALWAYS, SAMPLES, SOURCES, read_geometry
 from jaxik.robot.loading.geometry import Source as GeometrySource
@@ -145,7 +147,16 @@ def build_robot(source: Source) -> Robot:
     )
     # Copies, no views of the model, and cast by NumPy: `jnp.array` compiles a program for each shape.
     arrays: dict[str, Any] = {name: jnp.asarray(np.array(value, dtype), dtype) for name, value in leaves.items()}
-    return Robot(topology=topology, **arrays)
+    robot = Robot(topology=topology, **arrays)
+    if topology.couplings and not topology.has_home:
+        # Mimic joints have an offset: zeros are not on it.
+        robot = dataclasses.replace(robot, q_home=_onto_couplings(robot, robot.q_home))
+    return robot
+
+
+@jax.jit
+def _onto_couplings(robot: Robot, q: jax.Array) -> jax.Array:
+    return onto_couplings(robot, q)
 
 
 def _inertias(model: mujoco.MjModel) -> np.ndarray:
@@ -170,20 +181,9 @@ def _names(model: mujoco.MjModel, kind: mujoco.mjtObj, count: int) -> tuple[str,
     return tuple(mujoco.mj_id2name(model, kind, i) or "" for i in range(count))
 
 
-def _own_names(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
-    """The names, with one of its own for each thing that has none."""
-    found = []
-    for i, name in enumerate(names):
-        own = name or f"{kind}{i}"
-        while not name and own in names:
-            own += "_"
-        found.append(own)
-    return tuple(found)
-
-
 def _topology(model: mujoco.MjModel, name: str, tendons: tuple[Tendon, ...]) -> Topology:
     obj = mujoco.mjtObj
-    joint_names = _own_names(_names(model, obj.mjOBJ_JOINT, model.njnt), "joint")
+    joint_names = own_names(_names(model, obj.mjOBJ_JOINT, model.njnt), "joint")
     joints = tuple(
         Joint(
             name=joint_names[i],
@@ -199,7 +199,7 @@ def _topology(model: mujoco.MjModel, name: str, tendons: tuple[Tendon, ...]) -> 
     geom_names = _names(model, obj.mjOBJ_GEOM, model.ngeom)
     return intern(
         name,
-        _own_names(body_names, "body"),
+        own_names(body_names, "body"),
         tuple(int(p) for p in model.body_parentid),
         joints,
         tuple(zip(site_names, map(int, model.site_bodyid), strict=True)),
