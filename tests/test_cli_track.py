@@ -207,6 +207,10 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"track": {"duration": 1, "paths": {"tip": {"shape": "circle", "radius": 1, "toward": [0, 0, 1]}}}},
         "tip.toward: is a direction in the plane",
     ),
+    "times beyond the end": (
+        {"track": {"duration": 1, "paths": {"tip": {"waypoints": [{"position": [0, 0, 0]}], "times": [2]}}}},
+        "paths.tip.times: goes on to 2 s, beyond the duration of 1 s",
+    ),
     "times": (
         {"track": {"duration": 1, "paths": {"tip": {"waypoints": [{"position": [0, 0, 0]}], "times": [0]}}}},
         "paths.tip: times increase",

@@ -78,7 +78,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "task class that is no pytree": (lambda: jaxik.Problem(PANDA, {"t": Undecorated()}), "@jaxik.pytree"),
     "cost of a wrong length": (
         lambda: jaxik.solve(jaxik.Problem(PANDA, {"t": Pull(cost=jnp.ones(2))})),
-        r"cost of shape (2,) does not fit a residual of shape (7,)",
+        r"cost of shape (2,) does not fit a residual of shape (7,); one number for each element has shape (2, 1)",
     ),
     "nothing to move": (_solve_without_joints, "no degrees of freedom"),
     "check under jit": (

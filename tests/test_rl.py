@@ -128,6 +128,20 @@ def test_a_nan_action_holds_and_a_nan_measurement_does_not_spread() -> None:
     assert info.status == jaxik.Status.NONFINITE and jnp.isfinite(q).all()
 
 
+def test_a_nan_action_adds_nothing_to_derivatives_that_elements_share() -> None:
+    robot = robot_of("ur5e")
+    act = PoseAction(robot, {"tip": "tcp"})
+
+    def reached(bias: jax.Array, actions: jax.Array) -> jax.Array:
+        q, _, info = act(act.reset(jnp.broadcast_to(robot.q_home, (2, robot.nq))), robot.q_home, actions + bias)
+        return jnp.sum(q * q) + jnp.sum(info.position_error["tip"])
+
+    actions = jnp.full((2, 6), 0.3)
+    both = jax.jit(jax.grad(reached))(jnp.zeros(6), actions)
+    one = jax.jit(jax.grad(reached))(jnp.zeros(6), actions.at[1, 0].set(jnp.nan))
+    np.testing.assert_allclose(one, both / 2, atol=1e-9)
+
+
 def test_a_target_leads_an_arm_that_is_held_by_no_more_than_its_leash() -> None:
     robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"}, lead=(0.05, 0.2))

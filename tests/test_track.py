@@ -259,6 +259,13 @@ def test_any_field_of_a_task_may_change_and_so_may_velocity_tasks() -> None:
     asked = Problem(panda(), tasks, limits=())
     found = track(asked, panda().q_home, DT, {"drive": {"velocity": slow}, "rest": {"cost": jnp.zeros((STEPS, 1))}})
     assert np.allclose(found.velocity, slow, atol=1e-4)
+    # One number a step is the cost of all rows, also where there are as many steps as rows.
+    costs = jnp.linspace(0, 0.1, 7)
+    one, all_rows = (
+        track(asked, panda().q_home + 0.1, DT, {"drive": {"velocity": slow[:7]}, "rest": {"cost": given}}).q
+        for given in (costs, costs[:, None])
+    )
+    assert np.array_equal(one, all_rows)
 
 
 def test_quaternions_are_followed_on_their_manifold() -> None:

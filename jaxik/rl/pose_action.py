@@ -222,6 +222,8 @@ def _acted(
     moves, passthrough = action[..., :count].astype(q.dtype), action[..., count:]
     sound = jnp.isfinite(moves).all(axis=-1) & jnp.isfinite(q).all(axis=-1)
     q = jnp.where(jnp.isfinite(q).all(axis=-1, keepdims=True), q, state.q)
+    # Held targets do not read it; its NaN would come back in the derivatives of what is multiplied by it.
+    moves = jnp.where(sound[..., None], moves, 0)
     targets = {
         name: _moved(act, state.targets[name], q, frame, moves[..., i * act.width : (i + 1) * act.width], sound)
         for i, (name, frame) in enumerate(act.frames)

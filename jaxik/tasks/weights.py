@@ -23,7 +23,8 @@ def row_weights(task: Any, residual: Any) -> Any:
     def rowwise(w: Any, r: jax.Array) -> jax.Array:
         if np.broadcast_shapes(np.shape(w), (1,) * r.ndim)[-r.ndim :] != r.shape and np.size(w) != 1:
             raise JaxikError(
-                f"{type(task).__name__}: a cost of shape {np.shape(w)} does not fit a residual of shape {r.shape}"
+                f"{type(task).__name__}: a cost of shape {np.shape(w)} does not fit a residual of shape {r.shape}; "
+                f"one number for each element has shape {(*np.shape(w), 1)}"
             )
         return jnp.broadcast_to(jnp.asarray(w, r.dtype), r.shape)
 

@@ -61,13 +61,19 @@ def _fields(task: Any, target: Any) -> dict[str, Any]:
         for name in target:
             if name not in changeable:
                 raise unknown_name(f"field of {type(task).__name__} that may change over time", str(name), changeable)
-        return dict(target)
+        return {name: _over_time(name, value) for name, value in target.items()}
     own = _target_field(task)
     if own not in changeable:
         raise JaxikError(
             f"{type(task).__name__} has no target: name what changes, one of {', '.join(changeable)}, in a dict"
         )
     return {own: target}
+
+
+def _over_time(name: str, value: Any) -> Any:
+    """A field as the task takes it: of the cost of rows, one number (T,) a step is that of all rows (T, 1)."""
+    of_rows = name == "cost" or name.endswith("_cost")
+    return jnp.asarray(value)[:, None] if of_rows and np.ndim(value) == 1 else value
 
 
 def _target_field(task: Any) -> str | None:
