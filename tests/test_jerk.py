@@ -118,6 +118,16 @@ def test_a_start_that_is_too_fast_keeps_the_joint_limits() -> None:
     assert found.q[-1, 0] == pytest.approx(1.3, abs=1e-6)
 
 
+def test_joints_outside_their_limits_come_back_within_the_others() -> None:
+    starts = jnp.array([[1.35, -0.45], [2.5, 0.52], [-1.5, 1.0]])
+    # To the middle, to where they are, and beyond the other end.
+    targets = jnp.concatenate([jnp.zeros((1, 2)), starts[1:2], -3 * jnp.sign(starts[2:])])
+    found = track(asked(), starts, 0.01, {"rest": jnp.broadcast_to(targets, (400, 3, 2))})
+    assert np.max(found.peak_jerk) <= 1 + 1e-6 and np.max(found.peak_acceleration) <= 1 + 1e-6
+    assert np.max(found.peak_speed) <= 1 + 1e-6 and np.all(found.status == jaxik.Status.CONVERGED)
+    assert not np.any(robot().check_limits(starts)) and np.all(robot().check_limits(found.q[-1]))
+
+
 def test_one_step_knows_the_acceleration_before_on_balls_too() -> None:
     ball = """<mujoco><worldbody><body><joint type="ball"/><geom size=".1" mass="1"/></body></worldbody></mujoco>"""
     model = jaxik.load_robot(ball)

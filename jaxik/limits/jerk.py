@@ -91,6 +91,9 @@ class JerkLimit(Limit):
         nearest, furthest = jnp.stack([-most, least]), jnp.stack([-least, most])
         must = _largest(_Towards.overshoot_of_braking, towards, nearest, furthest)
         should = jnp.minimum(must, _largest(_Towards.overshoot_of_landing, towards, nearest, furthest))
+        # A joint outside its limits comes back no faster than it can stop speeding up, and stop at its other limit.
+        outside, other = towards.distance < 0, -should[::-1]
+        must, should = (jnp.where(outside, jnp.maximum(x, other), x) for x in (must, should))
         low, high = _compatible(-must[0], must[1], -should[0], should[1])
         return jnp.where(limited, low, -jnp.inf), jnp.where(limited, high, jnp.inf)
 
