@@ -97,6 +97,16 @@ def test_a_mistake_is_named(mistake: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, int])
+def test_configurations_of_other_types_come_in_the_precision_of_the_robot(dtype: Any) -> None:
+    q = jnp.round(PANDA.q_home).astype(dtype)
+    problem = jaxik.Problem(PANDA, {"rest": jaxik.PostureTask(PANDA.q_home)})
+    assert PANDA.frame_pose(q, "tcp").wxyz_xyz.dtype == PANDA.q_home.dtype
+    result = jaxik.step(problem, q, 0.01)
+    assert result.q.dtype == PANDA.q_home.dtype
+    assert (result.q == jaxik.step(problem, q.astype(PANDA.q_home.dtype), 0.01).q).all()
+
+
 def test_whole_numbers_that_integers_of_32_bits_do_not_hold_become_no_others() -> None:
     with jax.enable_x64(False):
         with pytest.raises(OverflowError):

@@ -20,7 +20,7 @@ def check_problem(problem: Any) -> None:
 
 
 def configuration(name: str, q: Any, robot: Robot) -> jax.Array:
-    """A configuration (*batch, nq) of floating numbers; those of other types come in the robot's precision.
+    """A configuration (*batch, nq) in float32 or float64; of other types, bfloat16 too, in the robot's precision.
 
     Raises:
       JaxikError: for what is none; says what `name` is.
@@ -31,7 +31,7 @@ def configuration(name: str, q: Any, robot: Robot) -> jax.Array:
         raise JaxikError(f"{name} is an array (*batch, nq), not {q!r}") from None
     if jnp.issubdtype(q.dtype, jnp.complexfloating):
         raise JaxikError(f"{name} is real, not {q.dtype}")
-    if not jnp.issubdtype(q.dtype, jnp.floating):
+    if q.dtype not in (jnp.float32, jnp.float64):
         q = q.astype(robot.q_home.dtype)
     if q.shape[-1:] != (robot.nq,):
         raise JaxikError(f"{name} has shape (*batch, nq) with nq = {robot.nq}, not {q.shape}")

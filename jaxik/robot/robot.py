@@ -541,7 +541,7 @@ def _vector(x: Any, size: int, what: str, axis: str, default: Any) -> jax.Array:
         raise JaxikError(f"{what} is an array (..., {axis}) with {axis} = {size}, not {x!r}") from None
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
         raise JaxikError(f"{what} is real, not {x.dtype}")
-    if not jnp.issubdtype(x.dtype, jnp.floating):
+    if x.dtype not in (jnp.float32, jnp.float64):
         x = x.astype(default)
     if x.shape[-1:] != (size,):
         raise JaxikError(f"{what} has shape (..., {axis}) with {axis} = {size}, not {x.shape}")
