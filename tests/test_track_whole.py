@@ -268,6 +268,15 @@ def test_limits_that_no_motion_keeps_are_named() -> None:
         motion.check()
 
 
+def test_a_path_that_is_too_fast_is_not_left_for_fewer_jumps() -> None:
+    options = WholePathOptions(candidates=32)
+    motion = track(problem(fast=0.1), None, DT, {"tip": poses(points())}, mode="whole", options=options)
+    for i in map(PATHS.index, ("whole turn", "in and out")):
+        q, status = np.asarray(motion.q)[:, i], np.asarray(motion.status)[:, i]
+        assert errors(q, points()[:, i]).max() < 1e-4 and np.abs(np.diff(q, axis=0)).max() < 0.3
+        assert set(status) <= {Status.CONVERGED, Status.INFEASIBLE} and np.mean(status == Status.INFEASIBLE) > 0.9
+
+
 @cache
 def floating() -> jaxik.Robot:
     return jaxik.load_robot(mujoco.MjModel.from_xml_string(FLOATING), geometry="model")

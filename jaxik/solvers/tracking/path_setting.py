@@ -33,10 +33,9 @@ from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon
 from jaxik.solvers.tracking.options import WholePathOptions
+from jaxik.solvers.tracking.shortest_path import LONGEST_STEP
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
-# A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
-LONGEST_STEP = 0.12
 # Of the step that a speed limit allows, where it yields: what is longer is a jump.
 YIELDING_STEP = 3.0
 # By the order of what they bound: displacements and their differences.

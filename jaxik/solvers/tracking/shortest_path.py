@@ -14,6 +14,11 @@ TIED = 1e-6
 # Steps that are longer than they may be by up to this count as a waypoint missed and not as a jump: the tolerances of
 # the path may make them shorter.
 STRAINED = 1.5
+# A displacement of a joint without a speed limit that is no jump [rad or m]: 7 degrees, as CppFlow has it.
+LONGEST_STEP = 0.12
+# Limits are too low for a path where no more than this share of its steps can be made within them: jumps are told then
+# as without limits, as one that leaves the path would be fewer than all steps along it.
+SLOW = 0.1
 # Jumps up to so many times the longest step may be spread over several steps by smoothing, and count as one waypoint
 # missed less.
 SPREAD = 6.0
@@ -45,7 +50,8 @@ def shortest_path(
     """Choose one candidate at every waypoint.
 
     Fewest waypoints missed and fewest jumps, steps in which a joint moves further than it may; one that moves a little
-    too far counts as a waypoint missed. Then least movement and penalties.
+    too far counts as a waypoint missed. Then least movement and penalties. Of a path that is too fast for its limits
+    everywhere, jumps are told as if there were none.
     Hinges are not wrapped: a whole turn is a way to go.
 
     Args:
@@ -60,6 +66,8 @@ def shortest_path(
     Returns:
       The index (T,) of the candidate; and whether a path that ends more than a step away costs as much ().
     """
+    too_fast = _pace(topology, q, missed, longest_step) > 1
+    longest_step = jnp.where(too_fast, jnp.maximum(longest_step, LONGEST_STEP), longest_step)
 
     def move(a: jax.Array, b: jax.Array) -> Cost:
         way = manifold.difference(topology, a, b)
@@ -96,3 +104,20 @@ def shortest_path(
     apart = jax.vmap(move, (None, 0))(there[end], there).events > 0
     as_good = (last.events == last.events[end]) & (last.movement <= last.movement[end] * (1 + TIED))
     return jnp.concatenate([origin[None], chosen]), jnp.any(apart & as_good)
+
+
+def _pace(topology: Topology, q: jax.Array, missed: jax.Array, longest_step: jax.Array) -> jax.Array:
+    """How long the steps of a path are at least (), in shares of the longest that is no jump."""
+
+    def length(a: jax.Array, b: jax.Array) -> jax.Array:
+        way = jnp.abs(manifold.difference(topology, a, b))
+        return jnp.max(jnp.where(longest_step > 0, way / jnp.where(longest_step > 0, longest_step, 1), 0))
+
+    def shortest(pair: tuple[jax.Array, ...]) -> jax.Array:
+        here, there, off, missed = pair
+        lengths = jax.vmap(jax.vmap(length, (None, 0)), (0, None))(here, there)
+        least = jnp.min(jnp.where(off[:, None] | missed, jnp.inf, lengths))
+        return jnp.where(jnp.isinf(least), 0, least)
+
+    found = lax.map(shortest, (q[:-1], q[1:], missed[:-1], missed[1:]))
+    return jnp.sort(found)[int((1 - SLOW) * found.size)] if found.size else jnp.ones(())
