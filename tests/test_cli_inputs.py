@@ -43,10 +43,10 @@ def test_rotations_in_every_form_are_the_same(kind: str) -> None:
 
 
 def test_a_row_of_empty_cells_is_a_row_but_behind_the_last_one(tmp_path: Path) -> None:
-    (tmp_path / "gap.csv").write_text(",,\nx,y,z\n1,2,3\n,,\n\nnan,nan,nan\n,,\n,,\n")
+    (tmp_path / "gap.csv").write_text(",,\nx,y,z\n,,\n1,2,3\n,,\n\nnan,nan,nan\n,,\n,,,,\n")
     header, rows = read_table(tmp_path / "gap.csv", Place("f"))
     assert header == ["x", "y", "z"]
-    np.testing.assert_array_equal(rows, [[1, 2, 3], [np.nan] * 3, [np.nan] * 3])
+    np.testing.assert_array_equal(rows, [[np.nan] * 3, [1, 2, 3], [np.nan] * 3, [np.nan] * 3])
 
 
 MM = {"length": "mm", "angle": "deg"}

@@ -59,6 +59,7 @@ def test_mujoco_finds_sampled_couplings_held_and_limits_kept(source: str) -> Non
 def test_a_urdf_stands_at_home_where_its_mimic_joints_are() -> None:
     robot = jaxik.load_robot(FINGER)
     home = {name: float(value) for name, value in robot.joint_values(robot.q_home).items()}
+    assert robot.q_home_origin == "qpos0 moved inside the limits"
     assert home["first"] == 0 and home["second"] == pytest.approx(0.1) and home["third"] == pytest.approx(-0.08)
     # `second` ends at 0.9, where `first` is at -0.1 / 0.7.
     far = jaxik.load_robot(FINGER.replace('offset="0.1"', 'offset="1.0"'))
@@ -71,6 +72,8 @@ def test_joints_that_named_ones_drive_follow_in_a_configuration() -> None:
     followed = robot.joint_values(robot.configuration({"first": jnp.array([0.5, 1.0])}))
     np.testing.assert_allclose(followed["second"], [0.45, 0.8])
     np.testing.assert_allclose(followed["third"], [-0.36, -0.64])
+    chained = robot.joint_values(robot.configuration({"first": 0.5, "second": 0.2}))
+    assert float(chained["second"]) == 0.2 and float(chained["third"]) == pytest.approx(-0.16)
     named = robot.joint_values(robot.configuration({"turn": 0.3, "first": 0.5, "second": 0.2, "third": 0.1}))
     assert [float(named[name]) for name in ("turn", "first", "second", "third")] == [0.3, 0.5, 0.2, 0.1]
     alone = robot.joint_values(robot.configuration({"turn": 0.3}, base=jnp.array([0.0, 0.5, 0.2, 0.1])))

@@ -120,6 +120,16 @@ def test_what_is_outside_comes_back_although_not_all_of_it_can_at_once(name: str
     assert beyond(np.asarray(at, float)) < 1e-4 < gone
 
 
+def test_a_loop_that_no_motion_closes_is_infeasible() -> None:
+    problem, q, gap = apart(
+        FOUR_BAR.replace('name="end" pos="0.2 0 0"', 'name="end" pos="0.2 0 0.01"'),
+        [0, 0.5, 1.5],
+        lambda data: np.linalg.norm(data.site("pin").xpos - data.site("end").xpos),
+    )()
+    result = jaxik.step(problem, q, DT)
+    assert result.status == Status.INFEASIBLE and gap(result.q) == gap(q) and not np.any(result.velocity)
+
+
 @exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_demands_that_can_all_be_met_are_met_whole(dtype: Any) -> None:

@@ -17,6 +17,7 @@ from jaxik import (
     ConfigurationLimit,
     FrameTask,
     JointVelocityTask,
+    ManipulabilityTask,
     PostureTask,
     Problem,
     Status,
@@ -29,6 +30,7 @@ from jaxik import (
     track_step,
 )
 from jaxik.robot.robot import Robot
+from jaxik.solvers.tracking.targets import values_of
 
 DT, STEPS, BATCH = 0.01, 60, 3
 MAX_SPEED, MAX_ACCELERATION = 1.5, 12.0
@@ -266,6 +268,8 @@ def test_any_field_of_a_task_may_change_and_so_may_velocity_tasks() -> None:
         for given in (costs, costs[:, None])
     )
     assert np.array_equal(one, all_rows)
+    single = Problem(panda(), {"room": ManipulabilityTask(panda().frame("tcp"), 0.1)})
+    assert values_of(single, {"room": {"cost": costs}})["room"]["cost"].shape == (7,)
 
 
 def test_quaternions_are_followed_on_their_manifold() -> None:

@@ -448,6 +448,16 @@ def test_no_path_through_the_candidates_is_cheaper(seed: int, fixed: bool) -> No
     assert tuple(np.asarray(chosen)) == best
 
 
+def test_a_path_that_is_too_fast_at_some_places_alone_still_avoids_jumps() -> None:
+    strained, smooth = np.full(20, 0.01), np.full(20, 0.001)
+    strained[[3, 9, 15]], smooth[10] = 0.024, 0.1
+    q = np.zeros((21, 2, 4))
+    q[1:, 0, 0], q[1:, 1, 0], q[:, 1, 1] = np.cumsum(strained), np.cumsum(smooth), 0.5
+    no, zero = np.zeros((21, 2), bool), np.zeros((21, 2))
+    chosen, _ = shortest_path(crane().topology, jnp.asarray(q), no, zero, zero, jnp.full(4, 0.02), jnp.asarray(8), None)
+    assert np.all(np.asarray(chosen) == 0)
+
+
 def test_a_joint_that_must_not_move_counts_as_a_jump_only_where_it_does() -> None:
     q = jnp.zeros((2, 2, 4)).at[:, :, 1].set(0.1 * jnp.arange(2)[:, None]).at[:, 0, 0].set(jnp.array([0.1, 0.2]))
     none = jnp.zeros((2, 2))

@@ -104,7 +104,8 @@ def _through_waypoints(path: Section, task: Section, kind: Any, times: np.ndarra
     stated = Section(task.values | {target.key: values}, path.at("waypoints"))
     points = targets.read_target(target, targets.Aimless(kind.task, given_fields, stated, source))
     when = np.concatenate([[0.0], read_numbers(path.get("times"), (len(given),), path.at("times"))])
-    if when[-1] > times[-1] * (1 + 1e-9):
+    # The last step may end up to half a step before the duration.
+    if when[-1] > times[-1] + times[0]:
         path.at("times").fail(f"goes on to {when[-1]:g} s, beyond the duration of {times[-1]:g} s")
     robot: Robot | None = source.robot if target is targets.CONFIGURATION else None
     with path.place.blamed():

@@ -111,12 +111,14 @@ def read_table(path: Path, place: Place) -> tuple[list[str] | None, np.ndarray]:
         reader = csv.reader(file, skipinitialspace=True)
         for cells in reader:
             empty = not any(cell.strip() for cell in cells)
-            if (empty and (len(cells) < 2 or not rows)) or cells[0].startswith("#"):
+            if (empty and (len(cells) < 2 or (header is None and not rows))) or cells[0].startswith("#"):
                 continue
             if header is None and not rows and not all(_is_number(cell) for cell in cells):
                 header = [cell.strip() for cell in cells]
                 continue
             width = len(header or (rows[0] if rows else cells))
+            if empty:
+                cells = [""] * width
             if len(cells) != width:
                 place.fail(f"line {reader.line_num}: has {len(cells)} columns, not {width}")
             wrong = [cell for cell in cells if not _is_number(cell)]

@@ -48,9 +48,13 @@ def home_origin(robot: RobotModel) -> str:
 
 @partial(jax.jit, inline=True)
 def _is_qpos0(robot: RobotModel) -> jax.Array:
-    """Whether each coordinate of `q_home` (*batch, nq) is qpos0's, both inside limits that may have become narrower."""
-    limits = _coordinate_limits(robot)
-    return jnp.abs(jnp.clip(robot.q_home, *limits) - jnp.clip(robot.qpos0, *limits)) <= SAME
+    """Whether each coordinate of `q_home` (*batch, nq) is qpos0's, both inside limits that may have become narrower.
+
+    Or of a joint that others drive, which is where its coupling has it.
+    """
+    limits, driven = _coordinate_limits(robot), np.zeros(robot.topology.nq, bool)
+    driven[[robot.topology.joints[coupling.follower].q_index for coupling in robot.topology.couplings]] = True
+    return jnp.asarray(driven) | (jnp.abs(jnp.clip(robot.q_home, *limits) - jnp.clip(robot.qpos0, *limits)) <= SAME)
 
 
 def _coordinate_limits(robot: RobotModel) -> tuple[jax.Array, jax.Array]:

@@ -38,7 +38,8 @@ class RobotModel:
       velocity_limit (nv,) [rad/s or m/s]: infinite where none is known.
       armature (nv,) [kg m^2 or kg]: inertia of the motors, added to the diagonal of the mass matrix.
       qpos0 (nq,): MuJoCo's qpos0, at which hinges and slides have no motion.
-      q_home (nq,): the keyframe "home", else `qpos0` moved inside the limits; `q_home_origin` says which.
+      q_home (nq,): the keyframe "home", else `qpos0` moved inside the limits, and joints that others drive where their
+        couplings have them; `q_home_origin` says which.
       keyframes (nkey, nq): named configurations of the model.
       site_position, site_quaternion, geom_position, geom_quaternion: frames on their bodies.
       equality_data (nequality, 14): the numbers of each equality constraint, MuJoCo's then three zeros. Connect

@@ -201,6 +201,18 @@ def apply_couplings_clipped(robot: RobotModel, moving: Coordinates, q: jax.Array
     return q
 
 
+def follow(robot: RobotModel, moving: Coordinates, q: jax.Array, given: tuple[int, ...]) -> jax.Array:
+    """Set the followers that some joints drive, and are not among these, clipped to their limits."""
+    moved = set(given)
+    for i, coupling in enumerate(moving.topology.couplings[j] for j in moving.couplings):
+        if coupling.leader in moved and coupling.follower not in given:
+            j = coupling.follower
+            position = jnp.clip(_followers(robot, moving, q)[i], robot.limit_lower[j], robot.limit_upper[j])
+            q = set_rows(q, (moving.follower_q_indices[i],), position[None])
+            moved.add(j)
+    return q
+
+
 def apply_couplings(robot: RobotModel, moving: Coordinates, q: jax.Array) -> jax.Array:
     """Set every follower of a configuration (nq,) from its leader, not clipped: for derivatives."""
     for _ in range(moving.chain_length):

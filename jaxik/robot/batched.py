@@ -22,7 +22,7 @@ from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.geometry import Geometry
 from jaxik.kinematics.link_constants import segments
 from jaxik.kinematics.model import RobotModel
-from jaxik.kinematics.reduced import apply_couplings_clipped
+from jaxik.kinematics.reduced import follow
 from jaxik.kinematics.schedule import Plan
 from jaxik.kinematics.topology import Topology
 from jaxik.numerics import lie
@@ -101,8 +101,14 @@ def clamp(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
     return manifold.clamp(robot, q)
 
 
-def with_followers(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
-    return apply_couplings_clipped(robot, sampling.coupled_coordinates(robot.topology), q)
+@cache
+def following(given: tuple[int, ...]) -> Callable[..., jax.Array]:
+    """Sets what joints that are given drive."""
+
+    def followed(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:
+        return follow(robot, sampling.coupled_coordinates(robot.topology), q, given)
+
+    return followed
 
 
 def limit_excess(robot: RobotModel, _: None, q: jax.Array) -> jax.Array:

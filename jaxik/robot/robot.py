@@ -234,11 +234,10 @@ class Robot(RobotModel):
             raise JaxikError(f"the batch axes of the values do not broadcast: base: {q.shape[:-1]}, {shapes}") from None
         starts, given = tuple(start for start, _ in pieces), [value for _, value in pieces]
         q = _with_coordinates(jnp.broadcast_to(q, (*batch, self.nq)), given, starts)
-        followers = _followers(self.topology, [self.topology.joint_index(name) for name in values])
-        if not followers:
+        named = tuple(sorted(self.topology.joint_index(name) for name in values))
+        if not any(each.leader in named and each.follower not in named for each in self.topology.couplings):
             return q
-        coupled = batched.on_robots(batched.with_followers, None, self, q)
-        return _with_coordinates(q, [coupled[..., i : i + 1] for i in followers], followers)
+        return batched.on_robots(batched.following(named), None, self, q)
 
     def joint_values(self, q: Any) -> dict[str, jax.Array]:
         """Coordinates of a configuration (*batch, nq) by joint: (*batch), of balls and free joints (*batch, 4 or 7).
@@ -517,15 +516,6 @@ def _with_coordinates(q: jax.Array, values: list[jax.Array], starts: tuple[int, 
     for start, value in zip(starts, values, strict=True):
         q = q.at[..., start : start + value.shape[-1]].set(value)
     return q
-
-
-def _followers(topology: Topology, given: Sequence[int]) -> tuple[int, ...]:
-    """Where in a configuration the joints are that others, of which these are given, drive."""
-    moved, before = set(given), -1
-    while len(moved) != before:
-        before = len(moved)
-        moved |= {coupling.follower for coupling in topology.couplings if coupling.leader in moved}
-    return tuple(topology.joints[j].q_index for j in sorted(moved - set(given)))
 
 
 @partial(jax.jit, static_argnums=0, inline=True)

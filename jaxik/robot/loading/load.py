@@ -16,7 +16,7 @@ from jaxik.core.errors import JaxikWarning, LoadError
 from jaxik.kinematics.equality import EQUALITY_NUMBERS, Tendon
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.model import inward32
-from jaxik.kinematics.sampling import onto_couplings
+from jaxik.kinematics.sampling import coupled_coordinates, onto_couplings
 from jaxik.kinematics.topology import Joint, JointType, Topology, intern
 from jaxik.robot.joint_data import own_names
 from jaxik.robot.loading.equalities import read_equalities, read_tendons
@@ -150,13 +150,25 @@ def build_robot(source: Source) -> Robot:
     robot = Robot(topology=topology, **arrays)
     if topology.couplings and not topology.has_home:
         # Mimic joints have an offset: zeros are not on it.
-        robot = dataclasses.replace(robot, q_home=_onto_couplings(robot, robot.q_home))
+        robot = dataclasses.replace(robot, q_home=_onto_couplings(robot))
     return robot
 
 
-@jax.jit
-def _onto_couplings(robot: Robot, q: jax.Array) -> jax.Array:
-    return onto_couplings(robot, q)
+def _onto_couplings(robot: Robot) -> Any:
+    """`q_home` (nq,) with joints that others drive where their couplings have them."""
+    topology, q = robot.topology, np.array(robot.q_home)
+    qpos0, data = np.asarray(robot.qpos0), np.asarray(robot.equality_data)
+    # By NumPy: `coupling_coefficients` would compile a program.
+    coefficients = data[[e.index for e in topology.equalities if e.active and e.kind == "joint"], :5]
+    for i in coupled_coordinates(topology).couplings:
+        leader, j = topology.couplings[i].leader, topology.couplings[i].follower
+        at = topology.joints[j].q_index
+        place = None if leader is None else topology.joints[leader].q_index
+        q[at] = qpos0[at] + np.polyval(coefficients[i][::-1], 0 if place is None else q[place] - qpos0[place])
+        if not np.asarray(robot.limit_lower)[j] <= q[at] <= np.asarray(robot.limit_upper)[j]:
+            # Compiled, which takes a second: leaders have to move as well.
+            return jax.jit(onto_couplings)(robot, robot.q_home)
+    return jnp.asarray(q)
 
 
 def _inertias(model: mujoco.MjModel) -> np.ndarray:

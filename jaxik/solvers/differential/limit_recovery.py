@@ -40,6 +40,8 @@ TRUSTED = 0.95
 PASSED = 1e-5, 1e-8
 
 
+# With so small a scale of its demands a loop is not closed.
+STUCK = 1e-4
 # Turns: the program with its demands as they are, the one of the scale, and the first again, at that scale.
 WHOLE, RECOVERING, SCALED, OVER = range(4)
 
@@ -109,6 +111,10 @@ def minimise_at_largest_scale(
     first, whole = jnp.full((), WHOLE, jnp.int32), jnp.ones((), program.c.dtype)
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(minimum, first, whole))
     _, scale, found = lax.while_loop(lambda state: state[0] != OVER, take, (first, whole, none))
+    if demands.closing is not None:
+        # Standing still keeps a loop that nothing can close as it is, for ever.
+        stuck = (scale <= STUCK) & (found.status == Status.CONVERGED)
+        found = dataclasses.replace(found, status=jnp.where(stuck, Status.INFEASIBLE, found.status).astype(jnp.int32))
     return scale, _without_last_variable(found)
 
 

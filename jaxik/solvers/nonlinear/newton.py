@@ -94,6 +94,8 @@ def _conclude(
     small = jnp.max(jnp.abs(proposed.displacement)) <= step_tolerance(options, eps.dtype)
     after = watchdog.is_relaxed(state.watchdog)
     relaxes = watchdog.goes_on(state.watchdog, proposed.damping, proposed.displacement) & proposed.convex
+    # The last step starts from the best configuration, as its size tells how far that has to go.
+    relaxes = relaxes & (state.iterations + 1 < options.max_steps)
     relaxed = relaxes & ~(accepted | unseen | small | last) & jnp.isfinite(trial.cost)
     # A step that damping made small says nothing of the point; one that fails however small does.
     damping = proposed.damping

@@ -6,9 +6,10 @@ of Pandas with a posture of cost 1e-3 took 100 steps and were not there, and now
 for a while from points of higher cost, and back to the best one if nothing comes of it: the watchdog technique
 (Chamberlain, Powell, Lemarechal, Pedersen 1982; Nocedal, Wright, Numerical Optimization, section 15.6).
 
-There are two ways to go on. Gauss-Newton first minimises the cost, which takes most problems the fewest steps. Where
-nothing came of that, and in Newton's steps, the next ones go to the rows that the first one's model promised: they take
-back the square of the step and not the step, as second-order corrections do (section 15.5). Poses with a
+There are two ways to go on, and where nothing came of one the next time is the other's. Steps minimise the cost, as
+Gauss-Newton's do first, which takes most problems the fewest; or they go to the rows that the first one's model
+promised, as Newton's do first, and take back the square of the step and not the step, as second-order corrections do
+(section 15.5). Poses with a
 manipulability of cost 0.01 end in 36 steps and not 49, and 9 % of them in a TIMEOUT and not 28 %. A humanoid's poses
 would take 1.3 times the steps if all corrected.
 """

@@ -66,8 +66,8 @@ def shortest_path(
     Returns:
       The index (T,) of the candidate; and whether a path that ends more than a step away costs as much ().
     """
-    too_fast = _pace(topology, q, missed, longest_step) > 1
-    longest_step = jnp.where(too_fast, jnp.maximum(longest_step, LONGEST_STEP), longest_step)
+    relieved = _too_fast(topology, q, missed, longest_step) & (longest_step > 0)
+    longest_step = jnp.where(relieved, jnp.maximum(longest_step, LONGEST_STEP), longest_step)
 
     def move(a: jax.Array, b: jax.Array) -> Cost:
         way = manifold.difference(topology, a, b)
@@ -106,8 +106,8 @@ def shortest_path(
     return jnp.concatenate([origin[None], chosen]), jnp.any(apart & as_good)
 
 
-def _pace(topology: Topology, q: jax.Array, missed: jax.Array, longest_step: jax.Array) -> jax.Array:
-    """How long the steps of a path are at least (), in shares of the longest that is no jump."""
+def _too_fast(topology: Topology, q: jax.Array, missed: jax.Array, longest_step: jax.Array) -> jax.Array:
+    """Whether nearly all steps along a path, of those that move, are jumps between any two candidates ()."""
 
     def length(a: jax.Array, b: jax.Array) -> jax.Array:
         way = jnp.abs(manifold.difference(topology, a, b))
@@ -116,8 +116,9 @@ def _pace(topology: Topology, q: jax.Array, missed: jax.Array, longest_step: jax
     def shortest(pair: tuple[jax.Array, ...]) -> jax.Array:
         here, there, off, missed = pair
         lengths = jax.vmap(jax.vmap(length, (None, 0)), (0, None))(here, there)
-        least = jnp.min(jnp.where(off[:, None] | missed, jnp.inf, lengths))
-        return jnp.where(jnp.isinf(least), 0, least)
+        return jnp.min(jnp.where(off[:, None] | missed, jnp.inf, lengths))
 
     found = lax.map(shortest, (q[:-1], q[1:], missed[:-1], missed[1:]))
-    return jnp.sort(found)[int((1 - SLOW) * found.size)] if found.size else jnp.ones(())
+    # Not where the last waypoint is repeated up to the length of the program, nor out of reach.
+    moves = (found > 0) & jnp.isfinite(found)
+    return jnp.sum(moves & (found <= 1)) < SLOW * jnp.sum(moves)

@@ -61,7 +61,8 @@ def _fields(task: Any, target: Any) -> dict[str, Any]:
         for name in target:
             if name not in changeable:
                 raise unknown_name(f"field of {type(task).__name__} that may change over time", str(name), changeable)
-        return {name: _over_time(name, value) for name, value in target.items()}
+        ranks = {f.name: f.metadata["rank"] for f in dataclasses.fields(task) if f.name in changeable}
+        return {name: _over_time(name, ranks[name], value) for name, value in target.items()}
     own = _target_field(task)
     if own not in changeable:
         raise JaxikError(
@@ -70,9 +71,9 @@ def _fields(task: Any, target: Any) -> dict[str, Any]:
     return {own: target}
 
 
-def _over_time(name: str, value: Any) -> Any:
+def _over_time(name: str, rank: Any, value: Any) -> Any:
     """A field as the task takes it: of the cost of rows, one number (T,) a step is that of all rows (T, 1)."""
-    of_rows = name == "cost" or name.endswith("_cost")
+    of_rows = rank == 1 and (name == "cost" or name.endswith("_cost"))
     return jnp.asarray(value)[:, None] if of_rows and np.ndim(value) == 1 else value
 
 
