@@ -120,6 +120,22 @@ def test_what_is_outside_comes_back_although_not_all_of_it_can_at_once(name: str
     assert beyond(np.asarray(at, float)) < 1e-4 < gone
 
 
+def test_a_coupling_that_holds_lets_what_is_squeezed_go_on() -> None:
+    """The first variable is squeezed from both sides, so that the scale is zero; the others are coupled."""
+
+    def stepped(gap: jax.Array) -> Any:
+        squeezed, coupled = jnp.array([[1.0, 0, 0], [-1, 0, 0]]), jnp.array([[0.0, 1, -1]])
+        deep, box = jnp.full(2, -1e-3), (jnp.full(3, -0.01), jnp.full(3, 0.01))
+        rows = MergedRows(squeezed, deep, np.ones(2, bool), jnp.zeros(2), jnp.full(2, -0.01))
+        demands = Demands(box, rows, (coupled, gap[None]), jnp.ones(1, bool))
+        program = Program(jnp.eye(3), jnp.array([0.0, -1, -1]), *box, squeezed, deep, coupled, gap[None])
+        return minimise_at_largest_scale(program, demands, None, None)[1]
+
+    found = jax.jit(jax.vmap(stepped))(jnp.array([1e-8, 5e-3]))
+    assert found.status.tolist() == [Status.CONVERGED, Status.INFEASIBLE]
+    np.testing.assert_allclose(found.x[0], [0, 0.01, 0.01], atol=1e-6)
+
+
 def test_a_loop_that_no_motion_closes_is_infeasible() -> None:
     problem, q, gap = apart(
         FOUR_BAR.replace('name="end" pos="0.2 0 0"', 'name="end" pos="0.2 0 0.01"'),

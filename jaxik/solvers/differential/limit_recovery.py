@@ -40,8 +40,9 @@ TRUSTED = 0.95
 PASSED = 1e-5, 1e-8
 
 
-# With so small a scale of its demands a loop is not closed.
-STUCK = 1e-4
+# With so small a scale of its demands a loop is not closed; it is open where it demands more than this share of the
+# largest demand, and not what rounding leaves.
+STUCK, OPEN = 1e-4, 1e-3
 # Turns: the program with its demands as they are, the one of the scale, and the first again, at that scale.
 WHOLE, RECOVERING, SCALED, OVER = range(4)
 
@@ -112,8 +113,8 @@ def minimise_at_largest_scale(
     none = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(minimum, first, whole))
     _, scale, found = lax.while_loop(lambda state: state[0] != OVER, take, (first, whole, none))
     if demands.closing is not None:
-        # Standing still keeps a loop that nothing can close as it is, for ever.
-        stuck = (scale <= STUCK) & (found.status == Status.CONVERGED)
+        # Standing still keeps a loop that nothing can close as it is, for ever. Not where others alone are demanded.
+        stuck = (scale <= STUCK) & (_largest_gap(demands) > OPEN * unit) & (found.status == Status.CONVERGED)
         found = dataclasses.replace(found, status=jnp.where(stuck, Status.INFEASIBLE, found.status).astype(jnp.int32))
     return scale, _without_last_variable(found)
 
@@ -122,9 +123,15 @@ def largest_demand(demands: Demands) -> jax.Array:
     """The largest () of what limits demand: zero where nothing is demanded."""
     lower, upper = demands.box
     largest = jnp.max(jnp.maximum(-upper, lower), initial=0)
-    if demands.constraints is not None and demands.closing is not None:
-        largest = jnp.maximum(largest, jnp.max(jnp.abs(demands.constraints[1]), where=demands.closing, initial=0))
+    largest = jnp.maximum(largest, _largest_gap(demands))
     return largest if demands.rows is None else jnp.maximum(largest, jnp.max(-demands.rows.right, initial=0))
+
+
+def _largest_gap(demands: Demands) -> jax.Array:
+    """The largest () of what loops and couplings of the model demand."""
+    if demands.constraints is None or demands.closing is None:
+        return jnp.zeros((), demands.box[0].dtype)
+    return jnp.max(jnp.abs(demands.constraints[1]), where=demands.closing, initial=0)
 
 
 def _options_of(turn: jax.Array, program: Program, options: QPOptions | None) -> QPOptions | None:
