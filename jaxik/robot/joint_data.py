@@ -31,8 +31,12 @@ def own_names(names: tuple[str, ...], kind: str) -> tuple[str, ...]:
 
 
 def _joint(data: Any, name: str) -> Any:
-    model = data.model
-    known = own_names(tuple(model.joint(i).name for i in range(model.njnt)), "joint")
-    if name not in known:
-        raise unknown_name("joint", name, known)
-    return data.joint(known.index(name))
+    try:
+        return data.joint(name)
+    except KeyError:
+        # Not for every name: of each there would be a list of all.
+        model = data.model
+        known = own_names(tuple(model.joint(i).name for i in range(model.njnt)), "joint")
+        if name not in known:
+            raise unknown_name("joint", name, known) from None
+        return data.joint(known.index(name))

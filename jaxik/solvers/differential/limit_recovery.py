@@ -3,8 +3,8 @@
 A joint outside its limits and a frame behind its plane each demand the fastest return that the others allow, and a loop
 of the model that is open, or a mimic joint off its coupling, to be closed at once. Two such demands, or one of them and
 a speed limit, may contradict each other although all can return more slowly; the step would stand still for ever. All
-demands are then multiplied by one scale, somewhat less than the largest feasible one, which
-would leave the tasks no freedom.
+demands are then multiplied by one scale, somewhat less than the largest feasible one, which would leave the tasks no
+freedom.
 
 Shapes that overlap, of which some push others deeper, share something else: the depth that is left, the same for all.
 At a scale of zero all may be as deep as the deepest is. So a step raises the least distance as far as it goes, where
