@@ -9,6 +9,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
+from tables import exhaustive
 from two_slides import DT, START, STEPS, TIMES, VELOCITY, along, known, minimum, movement, of_joint, places, slides
 
 import jaxik
@@ -111,52 +112,77 @@ def turned(given: dict[str, jax.Array], hard: bool = False) -> jaxik.Track:
     hand = FrameTask(planar().frame("tip"), down, position_cost=None)
     constraints = {"hand": hand if hard else Elastic(hand, penalty=given["penalty"])}
     limits = jaxik.ConfigurationLimit(), VelocityLimit(9.0)
-    options = WholePathOptions(candidates=32, smoothing_tolerance=1e-8, smoothing_steps=given.get("steps", 60))
+    options = WholePathOptions(candidates=32, smoothing_tolerance=1e-8, smoothing_steps=given["steps"])
     problem = Problem(planar(), {"tip": tip}, limits, constraints)
-    targets = {"tip": circle(given["shift"])}
-    if "counts" in given:
-        # Where it does not count the target is not known.
-        targets["hand"] = jaxlie.SE3(jnp.where(given["counts"][:, None, None], down.wxyz_xyz, jnp.nan))
+    # Where it does not count the target is not known.
+    hands = jaxlie.SE3(jnp.where(given["counts"][..., None], down.wxyz_xyz, jnp.nan))
+    targets = {"tip": circle(given["shift"]), "hand": hands}
     return track(problem, None, DT, targets, mode="whole", options=options)
 
 
-def test_what_can_be_held_is_held_as_if_it_had_to_be() -> None:
-    given = {"angle": jnp.array([1.5]), "penalty": jnp.array([3000.0]), "shift": jnp.array([0.0])}
-    yields, holds = turned(given), turned(given, hard=True)
-    assert not any(np.asarray(x).any() for x in jax.tree.leaves(yields.yielded))
-    np.testing.assert_array_equal(holds.status, Status.CONVERGED)
-    np.testing.assert_allclose(yields.q, holds.q, atol=1e-6)
+WAYS, STEP = {"angle": 0.3, "penalty": 3.0, "shift": 0.05}, 1e-4
 
 
-def test_derivatives_are_those_of_the_motion_where_constraints_yield_and_hold() -> None:
+@cache
+def differentiated(smoothing_steps: int) -> tuple[dict[str, jax.Array], jax.Array, jaxik.Track]:
+    """Derivatives of a number of each motion, the numbers, and the motions.
+
+    Of one element for each argument, then moved by a step ahead, and back; at last of one whose hand can be held.
+    """
     planar()  # once, outside of `jit`
-    ways = {"angle": 0.3, "penalty": 3.0, "shift": 0.05}
-    count, step = len(ways), 1e-4
-    steps = jnp.concatenate([jnp.zeros((count, count)), step * jnp.eye(count), -step * jnp.eye(count)])
+    count = len(WAYS)
+    steps = np.concatenate([np.zeros((count, count)), STEP * np.eye(count), -STEP * np.eye(count)])
     at = {"angle": 1.5, "penalty": PENALTY, "shift": 0.0}
-    moved = {name: at[name] + steps[:, i] * way for i, (name, way) in enumerate(ways.items())}
+    moved = {name: np.append(at[name] + steps[:, i] * way, at[name]) for i, (name, way) in enumerate(WAYS.items())}
+    moved["penalty"][-1] = 100 * PENALTY
+    slopes, (each, motion) = _gradient()(moved, smoothing_steps)
+    return slopes, each, motion
+
+
+@cache
+def _gradient() -> Any:
     weight = jax.random.normal(jax.random.key(0), (STEPS, 1, 3))
-    counts = jnp.ones(STEPS, bool).at[jnp.array([3, 4, 12])].set(False)
 
     def total(moved: dict[str, jax.Array], smoothing_steps: jax.Array) -> tuple[jax.Array, Any]:
-        motion = turned(moved | {"counts": counts, "steps": smoothing_steps})
+        motion = turned(moved | {"counts": counts(), "steps": smoothing_steps})
         each = jnp.sum(weight * motion.q, axis=(0, 2))
         return jnp.sum(each), (each, motion)
 
-    differentiated = jax.jit(jax.grad(total, has_aux=True))
-    slopes, (each, motion) = differentiated(moved, jnp.asarray(60))
+    return jax.jit(jax.grad(total, has_aux=True))
+
+
+def counts() -> np.ndarray:
+    """At which waypoints the angle of the hand counts (STEPS, n)."""
+    counts = np.ones((STEPS, 3 * len(WAYS) + 1), bool)
+    counts[[3, 4, 12], :-1] = False
+    return counts
+
+
+@exhaustive
+def test_what_can_be_held_is_held_as_if_it_had_to_be() -> None:
+    _, _, motion = differentiated(60)
+    given = {"angle": jnp.array([1.5]), "shift": jnp.array([0.0]), "counts": counts()[:, -1:], "steps": 60}
+    holds = turned(given, hard=True)
+    np.testing.assert_array_equal(holds.status, Status.CONVERGED)
+    np.testing.assert_allclose(motion.q[:, -1:], holds.q, atol=1e-6)
+
+
+def test_derivatives_are_those_of_the_motion_where_constraints_yield_and_hold() -> None:
+    slopes, each, motion = differentiated(60)
     assert (motion.status == Status.CONVERGED).all()
     np.testing.assert_array_equal(motion.derivative_status, DerivativeStatus.EXACT)
-    off = np.asarray(jnp.concatenate([x.reshape(STEPS, -1) for x in jax.tree.leaves(motion.yielded)], axis=1))
-    np.testing.assert_array_equal(np.isfinite(off).all(axis=1), counts)
-    assert 0 < np.any(off[np.asarray(counts)] != 0, axis=1).sum() < counts.sum()
-    _, ahead, back = np.asarray(each).reshape(3, -1)
-    for i, (name, way) in enumerate(ways.items()):
-        difference = (ahead[i] - back[i]) / (2 * step)
+    off, counted = np.asarray(motion.yielded["hand"]["orientation"]), counts()
+    np.testing.assert_array_equal(np.isfinite(off).all(axis=-1), counted)
+    yields = np.any(off != 0, axis=-1) & counted
+    assert not yields[:, -1].any()
+    assert ((yields.sum(axis=0) > 0) & (yields.sum(axis=0) < counted.sum(axis=0)))[:-1].all()
+    _, ahead, back = np.asarray(each)[:-1].reshape(3, -1)
+    for i, (name, way) in enumerate(WAYS.items()):
+        difference = (ahead[i] - back[i]) / (2 * STEP)
         assert abs(difference) > 1e-4 and float(slopes[name][i] * way) == pytest.approx(difference, rel=1e-4), name
     for few in (0, 3, 6):
         # Of what smoothing left before it was done.
-        slopes, _ = differentiated(moved, jnp.asarray(few))
+        slopes, *_ = differentiated(few)
         assert all(np.isfinite(x).all() for x in slopes.values())
 
 
@@ -192,4 +218,4 @@ def test_candidates_cost_what_yields() -> None:
     problem = Problem(robot, {"tip": tip}, (jaxik.ConfigurationLimit(), away), mass)
     beyond = np.array([2.9 - 2.8, 2.95 - 2.8])
     missed = np.abs(np.asarray(robot.center_of_mass(q)) - center).sum(axis=-1)
-    np.testing.assert_allclose(penalties(problem, q), 5.0 * beyond + 6.0 * missed, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(penalties)(problem, q), 5.0 * beyond + 6.0 * missed, rtol=1e-12)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import jaxlie
 import numpy as np
 import pytest
+from tables import mostly_exhaustive
 from two_slides import (
     DT,
     RANGE,
@@ -78,15 +79,53 @@ def run(at: dict[str, Any]) -> jaxik.Track:
     return track(problem, q0, DT, {"tip": along(at["places"])}, velocity=velocity, mode="whole", options=options)
 
 
-def given(cases: list[tuple]) -> dict[str, jax.Array]:
-    speed, acceleration, reach, penalty = (jnp.asarray(x) for x in zip(*cases, strict=True))
-    along = jnp.broadcast_to(jnp.asarray(places())[:, None], (STEPS, len(cases)))
-    return {"places": along, "speed": speed, "acceleration": acceleration, "reach": reach, "penalty": penalty}
+# What is moved in which case: the path by a stretch, since noise from waypoint to waypoint would change which limits
+# are active.
+MOVED = [("both", name) for name in ("speed", "acceleration", "penalty", "places")]
+MOVED += [("all three", name) for name in ("reach", "penalty")]
+STEP = 1e-4
+
+
+def given() -> dict[str, jax.Array]:
+    """All cases, then those that are moved by a step, and those by a step back; of the path by its second axis."""
+    rows = [CASES[name] for name in (*CASES, *(case for case, _ in MOVED * 2))]
+    speed, acceleration, reach, penalty = (jnp.asarray(x) for x in zip(*rows, strict=True))
+    along = jnp.broadcast_to(jnp.asarray(places())[:, None], (STEPS, len(rows)))
+    at = {"places": along, "speed": speed, "acceleration": acceleration, "reach": reach, "penalty": penalty}
+    for i, (case, name) in enumerate(MOVED * 2):
+        element = (..., len(CASES) + i)[name != "places" :]
+        at[name] = at[name].at[element].add((STEP if i < len(MOVED) else -STEP) * way(case, name))
+    return at
+
+
+def way(case: str, name: str) -> np.ndarray:
+    speed, acceleration, reach, penalty = (np.asarray(x) for x in CASES[case])
+    value = {"places": places(), "speed": speed, "acceleration": acceleration, "reach": reach, "penalty": penalty}[name]
+    rng = np.random.default_rng(MOVED.index((case, name)))
+    return 0.3 * value * (1 if name == "places" else rng.standard_normal(value.shape))
+
+
+@cache
+def differentiated(names: tuple[str, ...]) -> tuple[dict[str, jax.Array], jax.Array, jaxik.Track]:
+    """Derivatives of a number of each motion by what is named, the numbers, and the motions."""
+    slides()  # once, outside of `jit`
+    weight, at = jax.random.normal(jax.random.key(0), (STEPS, 1, 2)), given()
+
+    def total(moved: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
+        motion = run(at | moved)
+        each = jnp.sum(weight * jnp.diff(motion.q, axis=0, prepend=motion.q[:1]), axis=(0, 2))
+        return jnp.sum(each), (each, motion)
+
+    slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))({name: at[name] for name in names})
+    return slopes, each, motion
+
+
+EVERYTHING = ("speed", "acceleration", "penalty", "places", "reach")
 
 
 @cache
 def found() -> jaxik.Track:
-    return run(given(list(CASES.values())))
+    return jax.tree.map(lambda x: x[:, : len(CASES)] if jnp.ndim(x) > 1 else x, differentiated(EVERYTHING)[2])
 
 
 def motion(name: str) -> tuple[np.ndarray, jaxik.Track]:
@@ -160,39 +199,19 @@ def test_what_is_followed_is_converged_and_what_yields_is_said() -> None:
     assert "yielded" in str(found())
 
 
-@pytest.mark.parametrize(
-    ("case", "names"),
-    [("both", ("speed", "acceleration", "penalty")), ("both", ("places",)), ("all three", ("reach", "penalty"))],
-)
-def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(case: str, names: tuple[str, ...]) -> None:
-    """By limits and penalties alone, and by the path alone."""
-    slides()  # once, outside of `jit`
-    count = len(names)
-    at = given([CASES[case]] * 3 * count)
-    # One row for each argument, then a step ahead of each, and back.
-    steps = jnp.concatenate([jnp.zeros((count, count)), 1e-4 * jnp.eye(count), -1e-4 * jnp.eye(count)])
-    *keys, last = jax.random.split(jax.random.key(0), count + 1)
-    axes = {name: 1 if name == "places" else 0 for name in names}
-    ways, moved = {}, {}
-    for i, (name, key) in enumerate(zip(names, keys, strict=True)):
-        one = jnp.take(at[name], jnp.arange(1), axis=axes[name])
-        # Of the path a stretch: noise from waypoint to waypoint would change which limits are active.
-        ways[name] = 0.3 * one * (1 if name == "places" else jax.random.normal(key, one.shape))
-        along = [-1 if axis == axes[name] else 1 for axis in range(one.ndim)]
-        moved[name] = at[name] + steps[:, i].reshape(along) * ways[name]
-    weight = jax.random.normal(last, (STEPS, 1, 2))
-
-    def total(moved: dict[str, jax.Array]) -> tuple[jax.Array, Any]:
-        motion = run(at | moved)
-        each = jnp.sum(weight * jnp.diff(motion.q, axis=0, prepend=motion.q[:1]), axis=(0, 2))
-        return jnp.sum(each), (each, motion)
-
-    slopes, (each, motion) = jax.jit(jax.grad(total, has_aux=True))(moved)
-    assert (motion.derivative_status == DerivativeStatus.EXACT).all()
-    yields = [name for name, x in motion.yielded.items() if (np.asarray(x) != 0).any() and (np.asarray(x) == 0).any()]
-    assert len(yields) == (2 if case == "both" else 3)
-    _, ahead, back = np.asarray(each).reshape(3, -1)
-    for i, name in enumerate(names):
-        slope, difference = jnp.take(slopes[name], i, axis=axes[name]), (ahead[i] - back[i]) / 2e-4
-        ours = float(jnp.vdot(slope, ways[name]))
-        assert abs(difference) > 1e-5 and ours == pytest.approx(difference, rel=1e-4), name
+@pytest.mark.parametrize("names", mostly_exhaustive([EVERYTHING, EVERYTHING[:3], ("places",)], [EVERYTHING]))
+def test_derivatives_are_those_of_the_motion_where_limits_yield_and_hold(names: tuple[str, ...]) -> None:
+    """By all of it; by limits and penalties alone, and by the path alone."""
+    slopes, each, motion = differentiated(names)
+    # The rest of the cases are there for their motions.
+    moved = sorted({list(CASES).index(case) for case, _ in MOVED})
+    assert (motion.derivative_status[:, moved] == DerivativeStatus.EXACT).all()
+    ahead, back = np.asarray(each)[len(CASES) :].reshape(2, -1)
+    for (case, name), high, low in zip(MOVED, ahead, back, strict=True):
+        i = list(CASES).index(case)
+        yields = [bool((x[:, i] != 0).any()) and bool((x[:, i] == 0).any()) for x in motion.yielded.values()]
+        assert sum(yields) == (2 if case == "both" else 3)
+        if name in names:
+            slope = jnp.take(slopes[name], i, axis=1 if name == "places" else 0)
+            ours, difference = float(jnp.vdot(slope, way(case, name))), (high - low) / (2 * STEP)
+            assert abs(difference) > 1e-5 and ours == pytest.approx(difference, rel=1e-4), (case, name)

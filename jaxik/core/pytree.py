@@ -1,7 +1,7 @@
 """Frozen dataclasses that are JAX pytrees: topology in the tree structure, everything that is tuned in leaves."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
@@ -79,6 +79,15 @@ def core_ranks(tree: Any, rank: int = 0) -> Any:
     if isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
         return type(tree)(core_ranks(value, rank) for value in tree)
     return jax.tree.map(lambda _: rank, tree)
+
+
+def shapes_of_one(function: Callable[[Any], Any], tree: Any) -> Any:
+    """The shapes of what a function returns for one element of `tree`, whose leaves may have batch axes in front."""
+
+    def of_one(x: Any, rank: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(jnp.shape(x)[jnp.ndim(x) - rank :], jnp.result_type(x))
+
+    return jax.eval_shape(function, jax.tree.map(of_one, tree, core_ranks(tree)))
 
 
 def cast(tree: Any, dtype: Any) -> Any:

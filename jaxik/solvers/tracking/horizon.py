@@ -1,6 +1,7 @@
 """A motion over all its waypoints, and what its tasks and joints have to say at each."""
 
 import functools
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.batching.broadcast import over_batch
-from jaxik.core.pytree import core_ranks
+from jaxik.core.pytree import core_ranks, shapes_of_one
 from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.problem.problem import Problem, constants_of, effective_joint_limits
@@ -146,9 +147,25 @@ class Rows(NamedTuple):
     moves: jax.Array
 
 
+def row_count(horizon: Horizon) -> int:
+    """How many rows the path and constraints that yield have at a stage."""
+
+    def residuals(problem: Problem) -> list[Any]:
+        robot, tasks = problem.robot, _kept(horizon, problem.tasks)
+        kin = forward(constants_of(robot, tasks.values()), robot.q_home)
+        return [task.residual(robot, kin) for task in tasks.values()]
+
+    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes_of_one(residuals, horizon.problem)))
+
+
+def _kept(horizon: Horizon, tasks: Mapping[str, Task]) -> dict[str, Task]:
+    """Those of the path, and constraints that yield."""
+    return {n: t for n, t in tasks.items() if n in horizon.path or n in horizon.yielding}
+
+
 def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
     """Rows (N, *batch, ...) of a motion, whose path curves as multipliers (N, *batch, m) press; None: not at all."""
-    problem, path, within = horizon.problem, horizon.path, horizon.within
+    problem, within = horizon.problem, horizon.within
 
     def of_stage(
         problem: Problem,
@@ -160,7 +177,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
     ) -> Rows:
         robot, tasks = problem.robot, problem.tasks
         kin = forward(constants_of(robot, tasks.values()), q)
-        kept = {n: t for n, t in tasks.items() if n in path or n in yielding}
+        kept = _kept(horizon, tasks)
         preferred = {n: t for n, t in tasks.items() if n not in kept}
         residual, jacobian, tolerance, penalty = _rows(robot, kept, kin, stage, known, within, yielding)
         wanted, slopes, *_ = _rows(robot, preferred, kin, stage, known)

@@ -1,14 +1,14 @@
 """One step of a loop that follows targets: where it leads, and how it did there."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxik.batching.linear_map import of_each
-from jaxik.core.pytree import core_ranks, leaf, pytree
+from jaxik.core.pytree import core_ranks, leaf, pytree, shapes_of_one
 from jaxik.core.status import DerivativeStatus, Outcome, Status
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.motion import Motion
@@ -241,7 +241,7 @@ def _row_counts(problem: Problem) -> tuple[int, int]:
         rows = merged_rows(limits, robot, kin, motion, merged_bounds(limits, robot, kin, motion))
         return none if rows is None else rows[1], none
 
-    rows, equalities = _shapes(right_sides, problem)
+    rows, equalities = shapes_of_one(right_sides, problem)
     return rows.shape[0], equalities.shape[0]
 
 
@@ -255,13 +255,4 @@ def _yielded_of_one(problem: Problem) -> dict[str, Any]:
         x, no = jnp.zeros(problem.robot.nv, q.dtype), jnp.zeros((), bool)
         return yielded_of(problem, model, x, jnp.zeros(count, bool), no, no)
 
-    return _shapes(yielded, problem) if _is_elastic(problem) else {}
-
-
-def _shapes(function: Callable[[Problem], Any], problem: Problem) -> Any:
-    """The shapes of what a function of the problem returns for one element."""
-
-    def of_one(x: Any, rank: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(jnp.shape(x)[jnp.ndim(x) - rank :], jnp.result_type(x))
-
-    return jax.eval_shape(function, jax.tree.map(of_one, problem, core_ranks(problem)))
+    return shapes_of_one(yielded, problem) if _is_elastic(problem) else {}

@@ -28,6 +28,7 @@ from jaxik.solvers.tracking.horizon import (
     differences,
     evaluated,
     links_of,
+    row_count,
 )
 from jaxik.solvers.tracking.path_rows import as_kinds, as_rows, centring_of, rounded, with_rows, yields
 
@@ -105,13 +106,11 @@ def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
 
 def begun(horizon: Horizon, q: jax.Array) -> Smooth:
     """A motion (N, *batch, nq) before it is made smooth."""
-    rows = jax.eval_shape(lambda: evaluated(horizon, q, None))
-    nv, batch = rows.moves.shape[-1], q.shape[1:-1]
-    further = -(-rows.residual.shape[-1] // nv)
-    kinds = jnp.zeros((2, horizon.kinds + further, *rows.room_below.shape), q.dtype)
+    count, nv, batch = row_count(horizon), horizon.problem.robot.nv, q.shape[1:-1]
+    kinds = jnp.zeros((2, horizon.kinds + -(-count // nv), *q.shape[:-1], nv), q.dtype)
     inside = Interior(kinds + 1, kinds, kinds, jnp.ones(batch, q.dtype))
     far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
-    return Smooth(q, jnp.zeros(rows.residual.shape, q.dtype), inside, far, never)
+    return Smooth(q, jnp.zeros((*q.shape[:-1], count), q.dtype), inside, far, never)
 
 
 def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:

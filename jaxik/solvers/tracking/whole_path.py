@@ -111,7 +111,13 @@ def whole_path(shape: tuple[int, ...], lanes: int, length: int, given: Given) ->
       lanes: how many candidates there are of each waypoint.
       length: of the program, which at most so many waypoints fit.
     """
-    plan = functools.partial(_planned, shape, lanes, length)
+
+    def plan(given: Given) -> tuple[Plan, Found]:
+        # Where a derivative is taken, JAX states that there is no mesh, elsewhere nothing, and has left the precision
+        # of products: with these stated it is traced once.
+        mesh = jax.sharding.use_abstract_mesh(jax.sharding.get_abstract_mesh())
+        with mesh, jax.default_matmul_precision("highest"):
+            return _planned(shape, lanes, length, given)
 
     @jax.custom_jvp
     def run(given: Given) -> Plan:
@@ -135,6 +141,7 @@ def whole_path(shape: tuple[int, ...], lanes: int, length: int, given: Given) ->
         return described(shape, prepared(len(shape), given), *run(given))
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> tuple[Plan, Found]:
     given = prepared(len(shape), _first_derivatives_alone(given))
     problem, options, topology = given.problem, given.options, given.problem.robot.topology
