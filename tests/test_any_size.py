@@ -61,6 +61,14 @@ def test_a_batch_of_another_size_compiles_no_program_of_its_own(name: str, caplo
         np.testing.assert_array_equal(np.reshape(grid_leaf, leaf.shape), leaf)
 
 
+def test_switches_for_debugging_find_nothing() -> None:
+    """Numbers that are none in what pads a batch, and arithmetic that only `jit` knows."""
+    with jax.debug_nans(True):
+        assert np.isfinite(jaxik.solve(planar(GOALS)).cost).all()
+    with jax.disable_jit():
+        assert np.isfinite(jaxik.step(planar(GOALS[0]), Q[0], 0.01).velocity).all()
+
+
 STARTS = """
 import jax, jaxik, numpy as np, jax.numpy as jnp
 {}

@@ -12,6 +12,9 @@ from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import FrameTask, Problem, search
+from jaxik.cli.configurations import read_configuration
+from jaxik.cli.poses import SI, Units
+from jaxik.cli.section import Place
 from jaxik.kinematics.sampling import dimensions, spread
 from jaxik.robot.loading.sources import read_source
 
@@ -78,6 +81,14 @@ def test_joints_that_named_ones_drive_follow_in_a_configuration() -> None:
     assert [float(named[name]) for name in ("turn", "first", "second", "third")] == [0.3, 0.5, 0.2, 0.1]
     alone = robot.joint_values(robot.configuration({"turn": 0.3}, base=jnp.array([0.0, 0.5, 0.2, 0.1])))
     assert [float(alone[name]) for name in ("first", "second", "third")] == [0.5, 0.2, 0.1]
+
+
+def test_files_say_configurations_by_what_drives() -> None:
+    robot, place = jaxik.load_robot(FINGER), Place("file")
+    by_joint = read_configuration({"first": 30.0}, place, robot, Units(angle=np.pi / 180))
+    np.testing.assert_array_equal(by_joint, robot.configuration({"first": 30 * np.pi / 180}))
+    middle = robot.joint_values(jnp.asarray(read_configuration("mid-range", place, robot, SI)))
+    np.testing.assert_allclose([middle[name] for name in robot.joint_names], [0, 0.9, 0.73, -0.584])
 
 
 @pytest.mark.parametrize("source", mostly_exhaustive(TIPS, [FINGER]), ids=["hand", "mimic joints of a URDF"])

@@ -32,7 +32,7 @@ along = lambda target: {"tip": jaxlie.SE3(jnp.broadcast_to(target.wxyz_xyz, (3, 
 VERBS = {
     "solve": lambda target: jaxik.solve(problem(target), start),
     "search": lambda target: jaxik.search(problem(target), jax.random.key(1)),
-    "step": lambda target: jaxik.step(problem(target), start, 0.01),
+    "step": lambda target: jaxik.step(problem(target.translation()), start, 0.01),
     "track": lambda target: jaxik.track(problem(target), start, 0.01, along(target)).q,
     "vmap": lambda target: jax.vmap(lambda t: jaxik.solve(problem(t), robot.q_home).q)(target),
     # A number of rows that devices do not divide; where these then are is XLA's choice.

@@ -6,11 +6,13 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from limit_rows import planar
 from steps import batched, first, given, problem, stepped
 from tables import exhaustive
 
 import jaxik
-from jaxik import Problem, Status, linearize, step
+from jaxik import ConfigurationLimit, FrameTask, PostureTask, Problem, Status, VelocityLimit, linearize, step
 
 
 def cut(result: Any, count: int) -> Any:
@@ -72,6 +74,26 @@ def test_axes_broadcast_and_linearize_has_the_same() -> None:
     matrix, most = model.inequalities()
     assert matrix.shape == (4, 3, 4, 2) and most.shape == (4, 3, 4)
     assert (matrix @ (found.velocity * 0.02)[..., None] <= most[..., None] + 1e-15).all()
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_problems_of_one_number_each_are_stacked_to_a_batch(count: int) -> None:
+    """As many as there are rows, and more: costs (count,) would be those of rows."""
+    every = [
+        Problem(
+            planar(),
+            {
+                "tip": FrameTask(planar().frame("tip"), given()["target"][i], 0.1 * 4**i, None),
+                "rest": PostureTask([0.1, 0.2], 0.5 / 2**i),
+            },
+            (VelocityLimit(0.3 * (i + 1)), ConfigurationLimit()),
+        )
+        for i in range(count)
+    ]
+    alone = np.stack([step(each, planar().q_home, 0.05).velocity for each in every])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *every)
+    np.testing.assert_allclose(step(stacked, planar().q_home, 0.05).velocity, alone, atol=1e-12)
+    assert len(np.unique(np.abs(alone).max(axis=1).round(6))) == count
 
 
 def test_no_step_before_is_rest_and_float32_stays() -> None:

@@ -44,14 +44,12 @@ def read_configuration(
 
 
 def mid_range(robot: Robot) -> np.ndarray:
-    """The middle of the joint limits (nq,); joints without limits, balls and free joints are as at home."""
-    q = np.array(robot.q_home)
+    """The middle of the joint limits (nq,); without limits as at home, like balls and free joints; couplings hold."""
     with np.errstate(invalid="ignore"):  # there is no middle of two infinite limits
         middle = (np.asarray(robot.limit_lower) + np.asarray(robot.limit_upper)) / 2
-    for j in robot.topology.scalar_joints:
-        if np.isfinite(middle[j]):
-            q[robot.topology.joints[j].q_index] = middle[j]
-    return q
+    driven = {each.follower for each in robot.topology.couplings}
+    moving = [j for j in robot.topology.scalar_joints if np.isfinite(middle[j]) and j not in driven]
+    return np.array(robot.configuration({robot.topology.joints[j].name: middle[j] for j in moving}))
 
 
 def named_joint(robot: Robot, name: str, place: Place) -> Joint:
@@ -96,10 +94,10 @@ def _finite(values: np.ndarray, place: Place) -> np.ndarray:
 
 
 def _by_joint(section: Section, robot: Robot, units: Units) -> np.ndarray:
-    q = np.array(robot.q_home)
+    values = {}
     for name in section.values:
         joint = named_joint(robot, name, section.place)
         shape = () if joint.type.nq == 1 else (joint.type.nq,)
         value = np.ravel(_finite(read_numbers(section.get(name), shape, section.at(name)), section.at(name)))
-        q[list(joint.q_indices)] = value * coordinate_factors(joint, units)
-    return q
+        values[name] = value * coordinate_factors(joint, units)
+    return np.array(robot.configuration(values))

@@ -51,6 +51,11 @@ def number(name: str, value: Any) -> jax.Array:
     return value
 
 
+def of_rows(value: jax.Array) -> jax.Array:
+    """A number of all rows as (1,), so that stacked problems have (batch, 1): (batch,) would be one number a row."""
+    return value if value.ndim else value[None]
+
+
 def positive(name: str, value: Any) -> jax.Array:
     """`value` as an array of finite numbers above zero."""
     value = array(name, value)

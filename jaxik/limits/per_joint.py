@@ -26,7 +26,7 @@ def by_joint(name: str, value: Any, sense: str) -> Any:
         if not value or not all(isinstance(joint, str) for joint in value):
             raise JaxikError(f"{name} is a dict from joint name to limit, not {dict(value)!r}")
         return {joint: _signed(f"{name}[{joint!r}]", limit, sense) for joint, limit in value.items()}
-    return _signed(name, value, sense)
+    return validation.of_rows(_signed(name, value, sense))
 
 
 def _signed(name: str, value: Any, sense: str) -> jax.Array:

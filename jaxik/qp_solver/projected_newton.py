@@ -115,7 +115,8 @@ def projected_gradient(program: Program, x: jax.Array, ends: Ends | None = None)
         before, ahead = point
         target = ahead - (product(program.H, ahead) + program.c) / metric
         x = jnp.clip(target if ends is None else ends(target, metric), program.lower, program.upper)
-        return x, x + (k / (k + 3.0)).astype(x.dtype) * (x - before)
+        momentum = jnp.asarray(k / (k + 3.0), x.dtype)  # a number without `jit`
+        return x, x + momentum * (x - before)
 
     steps = max(FEWEST, round(STEPS * x.shape[0]))
     found, _ = lax.fori_loop(0, steps, descend, (x, x))

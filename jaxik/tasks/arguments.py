@@ -29,7 +29,7 @@ def cost(name: str, value: Any, rows: int) -> jax.Array:
     value = validation.array(name, value)
     if value.ndim and value.shape[-1] not in (1, rows):
         raise JaxikError(f"{name} is a number, (*batch, {rows}), or (*batch, 1) for isotropic costs; not {value.shape}")
-    return validation.number(name, value)
+    return validation.of_rows(validation.number(name, value))
 
 
 def frame(name: str, value: Any) -> Frame:
@@ -56,8 +56,9 @@ def pose(target: Any, position_only: bool) -> jaxlie.SE3:
 @partial(jax.jit, inline=True)
 def _upright(position: jax.Array) -> jaxlie.SE3:
     """Poses at positions (*batch, 3), not turned."""
-    identity = jnp.broadcast_to(jnp.asarray([1, 0, 0, 0], position.dtype), (*position.shape[:-1], 4))
-    return jaxlie.SE3(jnp.concatenate([identity, position], axis=-1))
+    # Sharded as the positions are, which an explicit mesh asks for.
+    identity = jnp.ones_like(position[..., :1]), jnp.zeros_like(position)
+    return jaxlie.SE3(jnp.concatenate([*identity, position], axis=-1))
 
 
 def mask(value: Any) -> Any:

@@ -86,7 +86,8 @@ def start(context: Context) -> Result:
     no, none = jnp.zeros((), bool), jnp.zeros((), jnp.int32)
     infinite = jnp.full((), jnp.inf, context.q.dtype)
     shapes = jax.eval_shape(lambda: errors(context.prepared, evaluate(context.prepared, context.q)))
-    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes)
+    # Not NaN, which `jax_debug_nans` would find in what pads a batch.
+    unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.inf, x.dtype), shapes)
     diverged, split = None if context.options.step_rule == "lm" else no, split_of(context)
     return Result(
         q=context.q,

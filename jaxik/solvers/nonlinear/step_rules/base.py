@@ -93,7 +93,7 @@ def without_acceptance(displacement: Displacement, memory: Memory = FORGETFUL) -
         kin = evaluate(prepared, q)
         shapes = jax.eval_shape(lambda: (row_costs(prepared, kin, level), errors(prepared, kin)))
         count, (infinite, no) = shapes[0].size, (jnp.full((), jnp.inf, q.dtype), jnp.zeros((), bool))
-        unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.nan, x.dtype), shapes[1])
+        unknown = jax.tree.map(lambda x: jnp.full(x.shape, jnp.inf, x.dtype), shapes[1])
         aim = Rows(jnp.zeros(count, q.dtype), jnp.zeros((count, len(prepared.moving.own)), q.dtype))
         best = Best(q, infinite, unknown, no)
         return Model(aim, memory.empty(prepared), best, infinite, jnp.zeros((), jnp.int32), no)
