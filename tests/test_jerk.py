@@ -55,6 +55,15 @@ def jerks(found: Track) -> np.ndarray:
     return np.abs(np.asarray(found.acceleration) - before) / np.asarray(found.dt)[..., None]
 
 
+def test_a_start_as_gentle_as_it_must_be_is_no_rest() -> None:
+    """Of a few nanometres in a step, on the way to a target that has a tolerance."""
+    limits = (ConfigurationLimit(), AccelerationLimit(ACCELERATION), JerkLimit(20.0))
+    rest = PostureTask(robot().q_home, tolerance=1e-3)
+    found = track(Problem(robot(), {"rest": rest}, limits), robot().q_home, 0.001, {"rest": np.full((20, 2), 0.4)})
+    assert np.abs(found.velocity[3]).max() * 0.001 < 1e-6
+    np.testing.assert_array_equal(found.status, jaxik.Status.CONVERGED)
+
+
 @cache
 def approached() -> Track:
     """To both limits, from the middle: for each duration and direction (3, 2), and 3 seconds of it at least."""

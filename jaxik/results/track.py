@@ -122,8 +122,9 @@ class Track(Outcome):
 
         It is smooth: a quadratic B-spline, whose velocity goes linearly from that of one step to that of the next. So
         speeds and accelerations are never above those of the steps, hinges and slides stay between neighbouring
-        configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same;
-        where dt does not divide the duration, the last step is shorter than the others, and waits at the end. On
+        configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same.
+        From rest all of it is half a step later, since velocities are reached in the middle of steps; a start in motion
+        has that of the first step at once. Where dt does not divide the duration, the motion waits at the end. On
         balls and free joints velocities are exact to second order in the turn of a step. Accelerations jump from step
         to step as they did: at a higher rate that is a higher jerk, and `jerk_share` is NaN.
 
@@ -142,9 +143,10 @@ class Track(Outcome):
         own, new = np.unique(np.asarray(self.dt, float)), validation.positive("dt", dt)
         if own.size != 1 or new.ndim:
             raise JaxikError("resample goes from one dt to another: the elements of the batch have several")
-        found = resampled(self.topology, self.q, self.velocity, float(own[0]), float(new))
-        # Velocities go linearly from step to step, and so do bounds of their shares.
-        speeds = self.speed_share[found.before], self.speed_share[found.after]
+        found = resampled(self.topology, self.q, self.velocity, self.acceleration, float(own[0]), float(new))
+        # Velocities go linearly from step to step, and so do bounds of their shares; before the first one is rest.
+        shares = jnp.concatenate([jnp.zeros_like(self.speed_share[:1]), self.speed_share])
+        speeds = shares[found.before + 1], shares[found.after + 1]
         share = found.share.reshape(-1, *(1,) * (self.status.ndim - 1))
         changes = (found.before != found.after).reshape(share.shape)
         return dataclasses.replace(
