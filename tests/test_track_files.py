@@ -181,3 +181,5 @@ def test_a_plot_is_drawn_of_one_motion(tmp_path: Path) -> None:
             jaxik.plot_track(moved(), robot, element=wrong)
     with pytest.raises(jaxik.JaxikError, match="the robot is panda"):
         jaxik.plot_track(moved(), jaxik.load_robot("panda"), element=0)
+    with pytest.raises(jaxik.JaxikError, match="no steps"):
+        jaxik.plot_track(jax.tree.map(lambda x: x[:0] if jnp.ndim(x) > 1 else x, moved()), robot, element=0)

@@ -46,6 +46,8 @@ def plot_track(
         check_file(path)
     if any(isinstance(x, Tracer) for x in jax.tree.leaves(track)):
         raise JaxikError("plot_track works on the host: return the track from jit first")
+    if not track.status.shape[0]:
+        raise JaxikError("the track has no steps: there is nothing to plot")
     if robot.topology != track.topology:
         raise JaxikError(f"the robot is {robot.name}, the track is of {track.topology.name}")
     chosen = (slice(None), *(element if isinstance(element, tuple) else (element,)))
