@@ -12,7 +12,17 @@ from steps import batched, first, given, problem, stepped
 from tables import exhaustive
 
 import jaxik
-from jaxik import ConfigurationLimit, FrameTask, PostureTask, Problem, Status, VelocityLimit, linearize, step
+from jaxik import (
+    AccelerationLimit,
+    ConfigurationLimit,
+    FrameTask,
+    PostureTask,
+    Problem,
+    Status,
+    VelocityLimit,
+    linearize,
+    step,
+)
 
 
 def cut(result: Any, count: int) -> Any:
@@ -86,7 +96,11 @@ def test_problems_of_one_number_each_are_stacked_to_a_batch(count: int) -> None:
                 "tip": FrameTask(planar().frame("tip"), given()["target"][i], 0.1 * 4**i, None),
                 "rest": PostureTask([0.1, 0.2], 0.5 / 2**i),
             },
-            (VelocityLimit(0.3 * (i + 1)), ConfigurationLimit()),
+            (
+                VelocityLimit({planar().joint_names[0]: 0.3 * (i + 1)}),
+                AccelerationLimit(9.0 * 2**i),
+                ConfigurationLimit(),
+            ),
         )
         for i in range(count)
     ]

@@ -93,6 +93,8 @@ def test_what_cannot_be_resampled_is_said() -> None:
         moved().resample(2.0)
     with pytest.raises(jaxik.JaxikError, match="dt is above zero"):
         moved().resample(-1.0)
+    with pytest.raises(jaxik.JaxikError, match="longer than the whole motion of 0 s"):
+        jax.tree.map(lambda x: x[:0] if jnp.ndim(x) > 1 else x, moved()).resample(0.1)
 
 
 def test_it_comes_back_from_a_file_as_it_was(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class AccelerationLimit(Limit):
     brakes as hard as it may: the second gives way, and only the joint's limit itself, as a `ConfigurationLimit`, stops
     it sooner; so it is outside the limits, where d is taken as zero. It gives way as well where rows of other limits
     ask joints to stop faster, as a `CollisionLimit` with its gain of 0.9 in one step does: with a `rate` of at most the
-    acceleration over the largest velocity [1/s] hardly ever, where the nearest points jump along a link.
+    acceleration over the largest velocity [1/s] only where the nearest points jump along a link.
 
     The distance is to the limits that all limits of a problem keep, with the `margin` of a `ConfigurationLimit`, and
     its `gain` is kept on the way. A ball brakes for its total angle, by a row for its turn about its axis. Where it

@@ -26,7 +26,7 @@ def by_joint(name: str, value: Any, sense: str) -> Any:
         if not value or not all(isinstance(joint, str) for joint in value):
             raise JaxikError(f"{name} is a dict from joint name to limit, not {dict(value)!r}")
         return {joint: _signed(f"{name}[{joint!r}]", limit, sense) for joint, limit in value.items()}
-    return validation.of_rows(_signed(name, value, sense))
+    return _signed(name, value, sense)
 
 
 def _signed(name: str, value: Any, sense: str) -> jax.Array:
@@ -36,7 +36,7 @@ def _signed(name: str, value: Any, sense: str) -> jax.Array:
         fits = {"zero or above": given >= 0, "zero or below": given <= 0, "above zero": given > 0}[sense]
         if not fits.all():
             raise JaxikError(f"{name} is {sense}, not {given!r}")
-    return value
+    return validation.of_rows(value)
 
 
 def check_by_joint(name: str, value: Any, robot: Robot, remedy: str) -> None:

@@ -47,10 +47,10 @@ def resampled(
     Raises:
       JaxikError: if that is longer than the motion.
     """
-    steps, before = q.shape[0], velocity[0] - acceleration[0] * dt
+    steps, before = q.shape[0], velocity[:1] - acceleration[:1] * dt
     from_rest = bool(jnp.max(jnp.abs(before), initial=0) <= AT_REST * jnp.max(jnp.abs(velocity), initial=0))
     duration = (steps + from_rest / 2) * dt
-    if np.floor(duration / new_dt * (1 + ROUNDING)) < 1:
+    if not steps or np.floor(duration / new_dt * (1 + ROUNDING)) < 1:
         raise JaxikError(f"dt is {new_dt:g} s, longer than the whole motion of {steps * dt:g} s")
     # The last step ends where the motion does, and waits there where dt does not divide its duration.
     count = int(np.ceil(duration / new_dt * (1 - ROUNDING)))

@@ -40,7 +40,7 @@ class Solution(NearestOutcome):
       chain_status, chain_iterations, chain_label (*batch, n): of each of several `chains`, int32, as these have them;
         None where there is one, the last also where no closure is switched.
       yielded: of what is `Elastic`, by how much each row yields, exactly 0 where it holds: by constraint its residual,
-        in its structure and unit; by limit how far each row is beyond it (*batch, k) [m]. NaN where that is.
+        in its structure and unit; by limit how far each row is beyond it (*batch, k) [m]. Not finite where that is.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
       pair_names: the pairs that `nearest` counts, as ("link5", "boxes/3"); static.

@@ -123,8 +123,10 @@ class Track(Outcome):
         It is smooth: a quadratic B-spline, whose velocity goes linearly from that of one step to that of the next. So
         speeds and accelerations are never above those of the steps, hinges and slides stay between neighbouring
         configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same.
-        From rest all of it is half a step later, since velocities are reached in the middle of steps; a start in motion
-        has that of the first step at once. Where dt does not divide the duration, the motion waits at the end. On
+        Where all of a batch starts from rest it is half a step later, and half a step longer, since velocities are
+        reached in the middle of steps; else it has the velocity of the first step at once. Where dt does not divide the
+        duration, the motion waits at the end. A motion that was resampled has velocities at the ends of its steps:
+        resample the one that it came from. On
         balls and free joints velocities are exact to second order in the turn of a step. Accelerations jump from step
         to step as they did: at a higher rate that is a higher jerk, and `jerk_share` is NaN.
 

@@ -69,7 +69,7 @@ class PostureTask(Task):
         super().check(robot)
         if self.q.shape[-1] != robot.nq:
             raise JaxikError(f"the posture has shape (*batch, nq) with nq = {robot.nq}, not {self.q.shape}")
-        if self.cost.shape[-1] not in (1, robot.nv):
+        if self.cost.ndim and self.cost.shape[-1] not in (1, robot.nv):
             raise JaxikError(
                 f"the posture's cost is a number, (*batch, nv) with nv = {robot.nv}, or (*batch, 1); "
                 f"not {self.cost.shape}"

@@ -200,7 +200,9 @@ def described_of(
     limits = (*limits_of(problem), *(elastic.of for elastic in elastic_limits_of(problem).values()))
     shares = shares_of(limits, robot, velocity, acceleration, jerk)
     # In short steps one that starts as hard as it may is at rest by its speed: at 200 rad/s3 it moves 2e-7 rad in 1 ms.
-    starting = jnp.maximum(*shares[1:]) > STARTING
+    # Not by rounding, which passes low limits: a robot that is stuck in float32 shakes by 1e-7 rad.
+    moving = fastest * dt > jnp.finfo(fastest.dtype).eps
+    starting = (jnp.maximum(*shares[1:]) > STARTING) & jnp.any(moving)
     stuck = (status == Status.CONVERGED) & at_rest & ~starting & ~jnp.all(jnp.asarray(met, bool))
     status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
     return Described(residuals, status, *shares)
