@@ -41,7 +41,8 @@ class Track(Outcome):
       acceleration (T, *batch, nv): the change of velocity from the step before, by dt.
       status (T, *batch): of `Status`, int32. CONVERGED: the step is the best that limits allow, however far the targets
         are. STALLED: it is, and the robot is at rest though a task with a tolerance is not within it: no motion that
-        limits allow brings it nearer. COLLIDES: shapes overlap, and the step does not make the deepest less deep, as of
+        limits allow brings it nearer; in float32 steps below 1.2e-7 rad are rest, as the first ones at 5 rad/s3 and
+        1 kHz. COLLIDES: shapes overlap, and the step does not make the deepest less deep, as of
         an arm at rest that is pierced by a plate. INFEASIBLE, NONFINITE: there is no step, and the robot stood still.
         TIMEOUT.
         In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
