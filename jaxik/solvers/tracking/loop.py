@@ -196,14 +196,13 @@ def described_of(
     met = [within_tolerance(asked[n], row_weights(asked[n], r), r) for n, r in residuals.items() if n in asked]
     # A joint that turns round passes through rest.
     fastest = jnp.maximum(jnp.abs(velocity), jnp.abs(velocity - acceleration * dt))
-    at_rest = jnp.max(fastest, initial=0) * dt <= REST
+    moved = jnp.max(fastest, initial=0) * dt
     limits = (*limits_of(problem), *(elastic.of for elastic in elastic_limits_of(problem).values()))
     shares = shares_of(limits, robot, velocity, acceleration, jerk)
     # In short steps one that starts as hard as it may is at rest by its speed: at 200 rad/s3 it moves 2e-7 rad in 1 ms.
     # Not by rounding, which passes low limits: a robot that is stuck in float32 shakes by 1e-7 rad.
-    moving = fastest * dt > jnp.finfo(fastest.dtype).eps
-    starting = (jnp.maximum(*shares[1:]) > STARTING) & jnp.any(moving)
-    stuck = (status == Status.CONVERGED) & at_rest & ~starting & ~jnp.all(jnp.asarray(met, bool))
+    starting = (jnp.maximum(*shares[1:]) > STARTING) & (moved > jnp.finfo(moved.dtype).eps)
+    stuck = (status == Status.CONVERGED) & (moved <= REST) & ~starting & ~jnp.all(jnp.asarray(met, bool))
     status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
     return Described(residuals, status, *shares)
 

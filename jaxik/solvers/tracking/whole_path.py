@@ -147,20 +147,19 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     problem, options, topology = given.problem, given.options, given.problem.robot.topology
     bounds = bounds_of(problem, given.dt, options.longest_step)[0]
     counts = jnp.arange(length) < given.steps
-    with jax.default_matmul_precision("highest"):
-        q, tied = _cheapest(shape, lanes, length, given, bounds)
-        found, parted, loose, free = in_double(functools.partial(_smooth, shape), given, q, bounds)
-        smooth, free = cast((found.q[ORDERS:], free), q.dtype)
-        # A motion that its limits made worse is left as it was without them, or as it was found.
-        every = jnp.stack([smooth, free, q])
-        before = every[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, every[:, :1].shape)
-        over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
-        jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
-        status = status_of(placed(problem, given.values), every, jumped)
-        best = _best(shape, given, every, jumped, events_of(status, jumped, options.jump_cost, counts))
-        q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
-        none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
-        return Plan(q, status, jumped, none), Found(found, parted, (best > 0) | loose, tied)
+    q, tied = _cheapest(shape, lanes, length, given, bounds)
+    found, parted, loose, free = in_double(functools.partial(_smooth, shape), given, q, bounds)
+    smooth, free = cast((found.q[ORDERS:], free), q.dtype)
+    # A motion that its limits made worse is left as it was without them, or as it was found.
+    every = jnp.stack([smooth, free, q])
+    before = every[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, every[:, :1].shape)
+    over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
+    jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
+    status = status_of(placed(problem, given.values), every, jumped)
+    best = _best(shape, given, every, jumped, events_of(status, jumped, options.jump_cost, counts))
+    q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
+    none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
+    return Plan(q, status, jumped, none), Found(found, parted, (best > 0) | loose, tied)
 
 
 def _best(shape: tuple[int, ...], given: Given, every: jax.Array, jumped: jax.Array, events: jax.Array) -> jax.Array:
