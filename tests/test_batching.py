@@ -8,11 +8,12 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from solves import batched, problem, robot, targets
 from tables import exhaustive
 
 import jaxik
-from jaxik import ConfigurationLimit, FrameTask, Problem, SolveOptions, Status, solve
+from jaxik import ConfigurationLimit, FrameTask, JaxikError, Problem, SolveOptions, Status, solve
 
 
 @cache
@@ -124,6 +125,15 @@ def test_new_values_do_not_retrace() -> None:
     for other in (second, third):
         solved.lower(*other)  # by the same trace
         compiled(*other)
+
+
+def test_an_exported_program_gives_the_same_answers() -> None:
+    whole = jax.export.export(jax.jit(lambda targets: solve(problem(targets))))
+    program = whole(jax.ShapeDtypeStruct((7, 3), jnp.float64))
+    assert_same_answers(program.call(targets()[:7]), alone())
+    (size,) = jax.export.symbolic_shape("n")
+    with pytest.raises(JaxikError, match="symbolic size n: .* fill smaller batches up"):
+        whole(jax.ShapeDtypeStruct((size, 3), jnp.float64))
 
 
 def test_starts_may_be_whole_numbers() -> None:

@@ -40,9 +40,14 @@ def batch_shape(tree: Any, ranks: Any) -> tuple[int, ...]:
       ranks: pytree of the same structure with the core rank of each leaf.
 
     Raises:
-      JaxikError: if the batch shapes do not broadcast; names each leaf with its shape.
+      JaxikError: if the batch shapes do not broadcast; names each leaf with its shape; and for sizes that are symbols.
     """
     shapes = _own_shapes(tree, ranks)
+    if symbols := [str(n) for shape in shapes for n in shape if not isinstance(n, int)]:
+        raise JaxikError(
+            f"a batch of symbolic size {symbols[0]}: how elements share lanes follows from how many there are. "
+            "Export programs of a fixed size each, and fill smaller batches up"
+        )
     try:
         return tuple(np.broadcast_shapes(*shapes))
     except ValueError:
