@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 from derivatives import ahead_and_behind, along_random_motion, check_tangents, solved_along
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 from test_elastic_solve import ARM, LENGTHS, RANGE, arm, points, tip_of
 
 import jaxik
@@ -127,7 +127,7 @@ def inside_reach(target: np.ndarray) -> bool:
     return False
 
 
-BOTH = pytest.mark.parametrize("held", [False, True], ids=["task", "constraint"])
+BOTH = pytest.mark.parametrize("held", [False, pytest.param(True, marks=exhaustive)], ids=["task", "constraint"])
 
 
 @BOTH

@@ -9,6 +9,7 @@ import jaxlie
 import numpy as np
 import scipy.optimize
 from derivatives import ahead_and_behind, along_random_motion, check_tangents, solved_along
+from tables import exhaustive
 from test_elastic_solve import arm, points, tip_of
 
 from jaxik import (
@@ -21,6 +22,8 @@ from jaxik import (
     Problem,
     Status,
 )
+
+pytestmark = exhaustive
 
 LENGTHS, RANGE, REST = np.array([0.5, 0.4, 0.3, 0.25]), 3.0, 0.3
 COUNT, STEP = 64, 1e-5

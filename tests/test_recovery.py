@@ -102,7 +102,7 @@ SCENES = {
 
 
 @pytest.mark.parametrize("dtype", mostly_exhaustive([np.float32, np.float64], [np.float32]))
-@pytest.mark.parametrize("name", mostly_exhaustive(SCENES, ["a joint that drives another", "a loop that is open"]))
+@pytest.mark.parametrize("name", mostly_exhaustive(SCENES, ["a loop that is open"]))
 def test_what_is_outside_comes_back_although_not_all_of_it_can_at_once(name: str, dtype: Any) -> None:
     problem, q, beyond = SCENES[name]()
 

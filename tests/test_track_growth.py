@@ -63,6 +63,7 @@ def largest(gradient: Any) -> np.ndarray:
     return np.maximum(np.max(np.abs(gradient[0]), axis=(0, 2)), np.max(np.abs(gradient[1]), axis=1))
 
 
+@exhaustive
 def test_derivatives_stay_bounded_and_the_motion_is_the_same() -> None:
     free, kept = differentiated(1e300), differentiated(LIMIT)
     assert np.max(largest(free[0])) > 1e3 * LIMIT
@@ -71,6 +72,7 @@ def test_derivatives_stay_bounded_and_the_motion_is_the_same() -> None:
     np.testing.assert_array_equal(kept[1].q, free[1].q)
 
 
+@exhaustive
 def test_what_is_shortened_is_approximate_from_there_on_and_the_rest_is_exact() -> None:
     free, kept = differentiated(1e300), differentiated(LIMIT)
     cut = kept[1].derivative_status == DerivativeStatus.APPROXIMATE
@@ -107,7 +109,7 @@ def test_a_loop_of_single_steps_is_limited_as_the_track_is() -> None:
         np.testing.assert_allclose(one, other[..., some, :], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.exhaustive
+@exhaustive
 def test_forward_derivatives_are_those_of_reverse_mode() -> None:
     targets, q0 = lines()
     kept = differentiated(LIMIT)[0]
@@ -119,7 +121,7 @@ def test_forward_derivatives_are_those_of_reverse_mode() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6 * np.max(np.abs(expected)))
 
 
-@pytest.mark.exhaustive
+@exhaustive
 def test_a_gradient_of_ten_times_as_many_steps_takes_less_than_four_times_the_memory() -> None:
     def memory(steps: int) -> int:
         def end(q0: Any) -> Any:

@@ -186,6 +186,7 @@ def test_derivatives_are_those_of_the_motion_where_constraints_yield_and_hold() 
         assert all(np.isfinite(x).all() for x in slopes.values())
 
 
+@exhaustive
 def test_an_arm_in_single_precision_holds_what_can_be_held_at_little_cost() -> None:
     """A Panda's hand along a line, upright and away from joint limits."""
     robot = jaxik.load_robot("panda").astype(jnp.float32)

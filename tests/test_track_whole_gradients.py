@@ -10,7 +10,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import (
@@ -128,6 +128,7 @@ def test_derivatives_are_those_of_the_motion(mode: str, given: bool) -> None:
         assert found == pytest.approx(differences[name], rel=1e-6, abs=1e-6), name
 
 
+@exhaustive
 def test_single_precision_has_the_motion_and_the_derivatives_of_double() -> None:
     ours, _, motion = by_name(True, "reverse")
     robot("float32")
