@@ -9,7 +9,7 @@ import jaxlie
 import pytest
 
 import jaxik
-from jaxik.core.validation import as_array
+from jaxik.core.validation import array, as_array
 
 PANDA, UR5E = jaxik.load_robot("panda"), jaxik.load_robot("ur5e")
 TIP = PANDA.frame("tcp")
@@ -111,7 +111,7 @@ def test_whole_numbers_that_integers_of_32_bits_do_not_hold_become_no_others() -
     with jax.enable_x64(False):
         with pytest.raises(OverflowError):
             as_array([2**40, 0])
-        assert as_array([2**40, 0], floating=True).tolist() == [2.0**40, 0]
+        assert array("x", [2**40, 0]).tolist() == [2.0**40, 0]
 
 
 def test_counts_may_be_lists_of_what_is_traced() -> None:

@@ -29,7 +29,8 @@ class Batch(NamedTuple):
 def _own_shapes(tree: Any, ranks: Any) -> list[tuple[int, ...]]:
     """The leading batch axes of each leaf."""
     ranked = zip(jax.tree.leaves(tree), jax.tree.leaves(ranks), strict=True)
-    return [tuple(np.shape(x))[: max(np.ndim(x) - rank, 0)] for x, rank in ranked]
+    every = ((x.shape if hasattr(x, "shape") else np.shape(x), rank) for x, rank in ranked)
+    return [shape[: max(len(shape) - rank, 0)] for shape, rank in every]
 
 
 def batch_shape(tree: Any, ranks: Any) -> tuple[int, ...]:
@@ -48,8 +49,10 @@ def batch_shape(tree: Any, ranks: Any) -> tuple[int, ...]:
             f"a batch of symbolic size {symbols[0]}: how elements share lanes follows from how many there are. "
             "Export programs of a fixed size each, and fill smaller batches up"
         )
+    if len(different := {shape for shape in shapes if shape}) <= 1:
+        return next(iter(different), ())
     try:
-        return tuple(np.broadcast_shapes(*shapes))
+        return tuple(np.broadcast_shapes(*different))
     except ValueError:
         given = ", ".join(
             f"{jax.tree_util.keystr(path, simple=True, separator='.')}: {tuple(np.shape(x))} of which batch {s}"

@@ -1,12 +1,14 @@
 """Frozen dataclasses that are JAX pytrees: topology in the tree structure, everything that is tuned in leaves."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
 import jaxlie
+import numpy as np
 
 T = TypeVar("T")
 
@@ -68,17 +70,37 @@ def core_ranks(tree: Any, rank: int = 0) -> Any:
 
     Fields declare theirs with `leaf(rank=...)`; a jaxlie group has 1; what stands in neither has `rank`.
     """
-    if isinstance(tree, jaxlie.MatrixLieGroup):
-        return jax.tree.map(lambda _: 1, tree)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = [f for f in dataclasses.fields(tree) if not f.metadata.get("static")]
-        ranks = [core_ranks(getattr(tree, f.name), f.metadata.get("rank", rank)) for f in fields]
-        return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves(ranks))
-    if isinstance(tree, Mapping):
-        return type(tree)({key: core_ranks(value, rank) for key, value in tree.items()})  # type: ignore[call-arg]
-    if isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
-        return type(tree)(core_ranks(value, rank) for value in tree)
-    return jax.tree.map(lambda _: rank, tree)
+    return jax.tree.unflatten(jax.tree.structure(tree), list(_ranks(tree, rank)))
+
+
+def _ranks(tree: Any, rank: int) -> Iterator[int]:
+    """The ranks of the leaves, in their order."""
+    if tree is None:
+        return
+    if isinstance(tree, jax.Array | np.ndarray | float):
+        yield rank
+    elif (fields := _leaf_fields(type(tree))) is not None:
+        for name, own in fields:
+            yield from _ranks(getattr(tree, name), rank if own is None else own)
+    elif isinstance(tree, jaxlie.MatrixLieGroup):
+        yield from (1 for _ in jax.tree.leaves(tree))
+    elif isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
+        for value in tree:
+            yield from _ranks(value, rank)
+    elif isinstance(tree, Mapping):
+        for child in jax.tree.leaves(tree, is_leaf=lambda x: x is not tree):
+            yield from _ranks(child, rank)
+    else:
+        yield from (rank for _ in jax.tree.leaves(tree))
+
+
+@cache
+def _leaf_fields(cls: type) -> tuple[tuple[str, int | None], ...] | None:
+    """Names and ranks of the traced fields of a dataclass, None where a field says none; None of other classes."""
+    if not dataclasses.is_dataclass(cls) or issubclass(cls, jaxlie.MatrixLieGroup):
+        return None
+    fields = [f for f in dataclasses.fields(cls) if not f.metadata.get("static")]
+    return tuple((f.name, f.metadata.get("rank")) for f in fields)
 
 
 def shapes_of_one(function: Callable[[Any], Any], tree: Any) -> Any:

@@ -11,57 +11,40 @@ from jax.core import Tracer
 from jaxik.core.errors import JaxikError
 
 
-def as_array(value: Any, floating: bool = False) -> jax.Array:
-    """What `jnp.asarray` makes of numbers, or of them as floating ones.
-
-    By NumPy: `jnp.asarray` would compile a program for each shape.
+def as_array(value: Any) -> jax.Array:
+    """What `jnp.asarray` makes of numbers.
 
     Raises:
-      OverflowError: for Python's whole numbers that are too large for JAX's, if they are not to be floating.
+      OverflowError: for Python's whole numbers that are too large for JAX's.
     """
-    if any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):
-        return jnp.asarray(value)
-    known = np.asarray(value)
-    if known.dtype.kind not in "biufc":
-        return jnp.asarray(value)
-    whole = known.dtype.kind in "biu"
-    dtype = jax.dtypes.canonicalize_dtype(float if floating and whole else known.dtype)
-    with np.errstate(over="ignore"):  # what is too large for float32 is infinite
-        # A copy, as JAX may keep NumPy's memory; of what was given, as `known.astype` would wrap whole numbers around.
-        return jnp.asarray(np.array(value, dtype), dtype)
+    return _placed(_known(value, floating=False))
 
 
 def array(name: str, value: Any) -> jax.Array:
     """`value` as an array of floating numbers."""
-    try:
-        value = as_array(value, floating=True)
-    except (TypeError, ValueError):
-        raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
-    if jnp.issubdtype(value.dtype, jnp.complexfloating):
-        raise JaxikError(f"{name} is real, not {value!r}")
-    # A number becomes an array of a type of its own: 1.0, 2 and an array in its place are one program.
-    return jnp.asarray(value, value.dtype if jnp.issubdtype(value.dtype, jnp.floating) else float)
+    return _placed(_floating(name, value))
 
 
 def number(name: str, value: Any) -> jax.Array:
     """`value` as an array without negative entries."""
-    value = array(name, value)
-    if not isinstance(value, Tracer) and not (np.asarray(value) >= 0).all():
-        raise JaxikError(f"{name} must not be negative or NaN: {np.asarray(value)!r}")
-    return value
+    return _placed(_not_negative(name, value))
 
 
-def of_rows(value: jax.Array) -> jax.Array:
-    """A number of all rows as (1,), so that stacked problems have (batch, 1): (batch,) would be one number a row."""
-    return value if value.ndim else value[None]
+def of_rows(name: str, value: Any, *, negative: bool = False) -> jax.Array:
+    """`value` as an array, without negative entries unless `negative`; a number of all rows as (1,).
+
+    So stacked problems have (batch, 1): (batch,) would be one number a row.
+    """
+    value = _floating(name, value) if negative else _not_negative(name, value)
+    return _placed(value if value.ndim else value[None])
 
 
 def positive(name: str, value: Any) -> jax.Array:
     """`value` as an array of finite numbers above zero."""
-    value = array(name, value)
+    value = _floating(name, value)
     if not isinstance(value, Tracer) and not ((np.asarray(value) > 0) & np.isfinite(value)).all():
         raise JaxikError(f"{name} is above zero and finite, not {np.asarray(value)!r}")
-    return value
+    return _placed(value)
 
 
 def vector(name: str, value: Any, length: int) -> jax.Array:
@@ -82,7 +65,9 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
         _check_option(name, value, dtype)
     try:
-        array = jnp.asarray(value, dtype)
+        known = _known(value, floating=False)
+        whole = jax.dtypes.canonicalize_dtype(dtype)
+        array = jnp.asarray(known, whole) if isinstance(known, jax.Array) else known.astype(whole)
     except (TypeError, ValueError, OverflowError):
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
     if isinstance(array, Tracer):
@@ -92,7 +77,7 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
         raise JaxikError(f"{name} must not be negative or NaN: {value!r}")
     if not (known >= least).all():
         raise JaxikError(f"{name} is a count from {least} on, not {value!r}")
-    return array
+    return _placed(array)
 
 
 def _check_option(name: str, value: Any, dtype: Any) -> None:
@@ -107,3 +92,49 @@ def _check_option(name: str, value: Any, dtype: Any) -> None:
     counts = jnp.issubdtype(dtype, jnp.integer) and given.dtype != object
     if counts and not ((np.floor(given) == given) & (np.abs(given) <= most)).all():
         raise JaxikError(f"{name} is a whole number up to {most}, not {value!r}")
+
+
+def _known(value: Any, floating: bool) -> "np.ndarray | jax.Array":
+    """Numbers as NumPy's, where nothing of JAX is among them, in a type that JAX has; or as floating ones.
+
+    Checks and changes of shape cost microseconds there, and on an array of JAX's a tenth of a millisecond and a program
+    for each shape.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    if any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):
+        return jnp.asarray(value)
+    known = np.asarray(value)
+    if known.dtype.kind not in "biufc":
+        return jnp.asarray(value)
+    whole = known.dtype.kind in "biu"
+    dtype = jax.dtypes.canonicalize_dtype(float if floating and whole else known.dtype)
+    with np.errstate(over="ignore"):  # what is too large for float32 is infinite
+        # A copy, as JAX may keep NumPy's memory; of what was given, as `known.astype` would wrap whole numbers around.
+        return np.array(value, dtype)
+
+
+def _floating(name: str, value: Any) -> "np.ndarray | jax.Array":
+    """Floating numbers, of a type of their own: 1.0, 2 and an array in its place are one program."""
+    try:
+        value = _known(value, floating=True)
+    except (TypeError, ValueError):
+        raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
+    if value.dtype.kind == "c":
+        raise JaxikError(f"{name} is real, not {value!r}")
+    if not isinstance(value, jax.Array):
+        return value
+    floating = jnp.issubdtype(value.dtype, jnp.floating)
+    return value if floating and not value.weak_type else jnp.asarray(value, value.dtype if floating else float)
+
+
+def _not_negative(name: str, value: Any) -> "np.ndarray | jax.Array":
+    value = _floating(name, value)
+    if not isinstance(value, Tracer) and not (np.asarray(value) >= 0).all():
+        raise JaxikError(f"{name} must not be negative or NaN: {np.asarray(value)!r}")
+    return value
+
+
+def _placed(value: "np.ndarray | jax.Array") -> jax.Array:
+    """As an array of JAX's; a type that is said would be a conversion of twice the time."""
+    return value if isinstance(value, jax.Array) else jnp.asarray(value)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxik.core import validation
 from jaxik.core.errors import JaxikError, JaxikWarning
 from jaxik.core.pytree import leaf, pytree, set_fields
 from jaxik.kinematics.forward import Kinematics
@@ -48,7 +49,7 @@ class ConfigurationLimit(Limit):
     margin: Any = leaf(0, default=0.0)
 
     def __post_init__(self) -> None:
-        gain, margin = share(self.gain), jnp.asarray(self.margin, float)
+        gain, margin = share(self.gain), validation.array("margin", self.margin)
         if not isinstance(margin, Tracer) and not ((np.asarray(margin) >= 0) & np.isfinite(margin)).all():
             raise JaxikError(f"margin is a finite distance to keep from the limits, not negative: {self.margin}")
         set_fields(self, gain=gain, margin=margin)

@@ -103,7 +103,7 @@ class FreeJointVelocityLimit(Limit):
 
 
 def _speed(name: str, value: Any) -> jax.Array:
-    value = validation.of_rows(validation.number(name, value))
+    value = validation.of_rows(name, value)
     if value.shape[-1] not in (1, 3):
         raise JaxikError(f"{name} is a number, (*batch, 3) or (*batch, 1), not {value.shape}")
     return value

@@ -10,6 +10,8 @@ from jax.core import Tracer
 
 def traced_closure(own: type) -> str | None:
     """The name of a traced value that a method of a class, written inside a traced function, closes over."""
+    if own.__module__.startswith("jaxik."):
+        return None
     for function in _functions(own):
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             try:

@@ -311,7 +311,7 @@ def check_solvable(problem: Problem) -> None:
     if not topology.nv:
         raise JaxikError(f"{topology.name} has no degrees of freedom: there is nothing to solve for")
     check_closures("solve", problem)
-    for limit in limits_of(problem):
+    for limit in limits_of(problem) if problem.limits is not None else ():
         keeps = type(limit).tightened is not Limit.tightened or limit.inequality_tasks() or limit.clearance_task(0)
         if not keeps and not limit.velocity_level:
             warnings.warn(

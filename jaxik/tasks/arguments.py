@@ -26,10 +26,10 @@ def direction(name: str, value: Any) -> jax.Array:
 
 def cost(name: str, value: Any, rows: int) -> jax.Array:
     """The cost of `rows` rows: a number, or (*batch, rows), or (*batch, 1)."""
-    value = validation.array(name, value)
-    if value.ndim and value.shape[-1] not in (1, rows):
+    value = validation.of_rows(name, value)
+    if value.shape[-1] not in (1, rows):
         raise JaxikError(f"{name} is a number, (*batch, {rows}), or (*batch, 1) for isotropic costs; not {value.shape}")
-    return validation.of_rows(validation.number(name, value))
+    return value
 
 
 def frame(name: str, value: Any) -> Frame:

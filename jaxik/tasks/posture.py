@@ -56,7 +56,7 @@ class PostureTask(Task):
         q = validation.array("q", self.q)
         if not q.ndim:
             raise JaxikError(f"q is a posture (*batch, nq), such as robot.q_home, not the number {self.q!r}")
-        set_fields(self, q=q, cost=validation.of_rows(validation.number("cost", self.cost)))
+        set_fields(self, q=q, cost=validation.of_rows("cost", self.cost))
 
     @classmethod
     def from_configuration(cls, robot: Robot, q: Any, **options: Any) -> "PostureTask":

@@ -78,7 +78,7 @@ def set_velocity_fields(task: Any) -> None:
     arguments.priority(task.priority)
     if not isinstance(task.free_joints, bool):
         raise JaxikError(f"free_joints is True or False, not {task.free_joints!r}")
-    set_fields(task, cost=validation.of_rows(validation.number("cost", task.cost)))
+    set_fields(task, cost=validation.of_rows("cost", task.cost))
 
 
 def check_degrees_of_freedom(name: str, value: Any, robot: Robot, isotropic: bool = False) -> None:
