@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -211,9 +212,7 @@ def checked_poses(name: str, pose: Any) -> jax.Array:
     if isinstance(pose, jaxlie.SE3) or np.shape(pose)[-1:] == (7,):
         numbers = validation.as_array(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
     else:
-        position = checked_points(f"{name}: pose", pose)
-        upright = jnp.broadcast_to(unit_matrix(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
-        numbers = jnp.concatenate([upright, position], axis=-1)
+        numbers = _upright(checked_points(f"{name}: pose", pose))
     if np.ndim(numbers) < 2:
         raise JaxikError(f"{name}: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one")
     _finite(f"{name}: pose", numbers)
@@ -222,11 +221,19 @@ def checked_poses(name: str, pose: Any) -> jax.Array:
     return numbers
 
 
+@partial(jax.jit, inline=True)
+def _upright(position: jax.Array) -> jax.Array:
+    """Poses (*batch, n, 7) at positions (*batch, n, 3), not turned."""
+    upright = jnp.broadcast_to(unit_matrix(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
+    return jnp.concatenate([upright, position], axis=-1)
+
+
 def _sizes(name: str, value: Any, count: int) -> jax.Array:
     half = validation.positive(name, value)
     if half.shape[-1:] != (3,) or (half.ndim > 1 and half.shape[-2] not in (1, count)):
         raise JaxikError(f"{name} has shape (*batch, n, 3) with n = {count}, or (3,), not {half.shape}")
-    return jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
+    # An operation of its own takes a tenth of a millisecond, whatever it does.
+    return half if half.shape[-2:] == (count, 3) else jnp.broadcast_to(half, (*half.shape[:-2], count, 3))
 
 
 def checked_points(name: str, value: Any) -> jax.Array:
@@ -250,7 +257,7 @@ def _one_each(name: str, value: jax.Array, count: int) -> jax.Array:
     """Numbers (*batch, n), from one for all or n."""
     if value.ndim and value.shape[-1] not in (1, count):
         raise JaxikError(f"{name} has shape (*batch, n) with n = {count}, or is a number, not {value.shape}")
-    return jnp.broadcast_to(value, (*value.shape[:-1], count))
+    return value if value.shape[-1:] == (count,) else jnp.broadcast_to(value, (*value.shape[:-1], count))
 
 
 def checked_mask(value: Any, count: int) -> jax.Array:
