@@ -59,7 +59,8 @@ def at_any_size(
     size = cores * padded_size(-(-count // cores), to_power_of_two=takes_present)
     if cores == 1:
         size = int(min(size, one_core))
-    say_idle(count)
+    if takes_present:  # poses and samples are over in a moment on one core
+        say_idle(count)
 
     def run(leaves: list[Any], present: Any) -> Any:
         there = {"present": present} if takes_present else {}

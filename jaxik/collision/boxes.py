@@ -41,7 +41,7 @@ class Box(NamedTuple):
 
     def reach(self, direction: Vector) -> jax.Array:
         """How far the box stands out from its centre in a direction of the world, of unit length."""
-        return dot(self.half, self.inward(direction).map(jnp.abs))
+        return dot(self.half, self.inward(direction).map(materialize).map(jnp.abs))
 
     @property
     def extent(self) -> jax.Array:

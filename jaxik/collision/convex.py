@@ -98,11 +98,14 @@ def probes(a: Convex, b: Convex) -> tuple[Vector, ...]:
 
 def farthest(corners: Vector, direction: Vector) -> Vector:
     """The corner, of (..., k), that is farthest in a direction (...) of the same axes; of equal ones the first."""
-    number = _farthest_number(corners, direction).astype(int)
-    return corners.map(lambda c: jnp.take_along_axis(c, number[..., None], axis=-1)[..., 0])
+    return at_number(corners, farthest_number(corners, direction))
 
 
-def _farthest_number(corners: Vector, direction: Vector) -> jax.Array:
+def at_number(corners: Vector, number: jax.Array) -> Vector:
+    return corners.map(lambda c: jnp.take_along_axis(c, number.astype(int)[..., None], axis=-1)[..., 0])
+
+
+def farthest_number(corners: Vector, direction: Vector) -> jax.Array:
     lowest = jnp.full_like(direction.x, -jnp.inf)
     best = lowest, jnp.zeros_like(lowest)
     count = corners.x.shape[-1]

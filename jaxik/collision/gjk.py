@@ -78,7 +78,7 @@ def convex_convex(a: Convex, b: Convex) -> Contact:
     Apart, it is the distance: exactly between hulls and boxes, to the tolerance of the steps at curved surfaces.
     Overlapping, it is minus a way out, the shortest one nearby, and not always the shortest of all: deeper than the
     shapes are, never less deep. Derivatives of normal and point are those of the corners, edges and faces that are
-    nearest, and zero where a shape is curved.
+    nearest, and zero where a shape is curved; that of the distance is by `contact_by_points`.
     """
     normal, point = _best_direction(a, b)
     first, second = a.center + a.reach(normal), b.center + b.reach(-normal)

@@ -13,16 +13,17 @@ import jax
 
 from jaxik.collision.boxes import Box
 from jaxik.collision.contact import Contact
+from jaxik.collision.convex import Convex, Hull, Primitive, at_number, farthest_number
 from jaxik.collision.segments import Segment
 from jaxik.numerics.custom_rules import pure_rule
 from jaxik.numerics.vectors import Vector, divide, dot
 
-Core = Vector | Segment | Box
+Core = Vector | Segment | Box | Convex
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def contact_by_points(function: Callable[[Any, Any], Contact], a: Any, b: Any) -> Contact:
-    """`function` of two cores, points, segments or boxes, with the derivative of the distance by the points of contact.
+    """`function` of two cores, with the derivative of the distance by the points of contact.
 
     The function's normal and points are those of the distance, and keep their own derivatives.
     """
@@ -35,17 +36,28 @@ def _moved(
     function: Callable[[Any, Any], Contact], primals: tuple[Any, Any], tangents: tuple[Any, Any]
 ) -> tuple[Contact, Contact]:
     (a, b), (contact, turned) = primals, jax.jvp(function, primals, tangents)
-    on_a, on_b = material_point(a, contact.point), material_point(b, contact.point_of_b)
+    on_a = material_point(a, contact.point, contact.normal)
+    on_b = material_point(b, contact.point_of_b, -contact.normal)
     _, apart = jax.jvp(lambda a, b: on_b(b) - on_a(a), primals, tangents)
     return contact, turned._replace(distance=dot(contact.normal, apart))
 
 
-def material_point(core: Core, point: Vector) -> Callable[[Any], Vector]:
+def material_point(core: Core, point: Vector, direction: Vector) -> Callable[[Any], Vector]:
     """Where a point of a core is once the core has moved, or changed its size."""
     if isinstance(core, Vector):
         return lambda moved: moved
     if isinstance(core, Segment):
         t = divide(dot(point - core.center, core.half), dot(core.half, core.half))
         return lambda moved: moved.at(t)
-    share = core.inward(point - core.center).map(divide, core.half)
+    if isinstance(core, Hull):
+        # The point of a hull's axes stays, but where a corner of the hull is moved: with the one that is farthest.
+        place, number = core.box.inward(point - core.center), farthest_number(core.corners, core.box.inward(direction))
+        corner = at_number(core.corners, number)
+        return lambda moved: moved.center + moved.box.outward(place + at_number(moved.corners, number) - corner)
+    if isinstance(core, Primitive):
+        of_box = material_point(core.box, point, direction)
+        return lambda moved: of_box(moved.box)
+    # Axes are of length 1, but of a segment that is a box without width.
+    sizes = Vector(*(h * dot(axis, axis) for h, axis in zip(core.half.components, core.axes, strict=True)))
+    share = core.inward(point - core.center).map(divide, sizes)
     return lambda moved: moved.center + moved.outward(share.map(lambda s, h: s * h, moved.half))

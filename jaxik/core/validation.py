@@ -65,9 +65,11 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
         _check_option(name, value, dtype)
     try:
-        known = _known(value, floating=False)
-        whole = jax.dtypes.canonicalize_dtype(dtype)
-        array = jnp.asarray(known, whole) if isinstance(known, jax.Array) else known.astype(whole)
+        array, kind = _known(value, floating=False), jax.dtypes.canonicalize_dtype(dtype)
+        if not isinstance(array, jax.Array):
+            array = array.astype(kind)
+        elif array.dtype != kind or array.weak_type:
+            array = jnp.asarray(array, kind)
     except (TypeError, ValueError, OverflowError):
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
     if isinstance(array, Tracer):

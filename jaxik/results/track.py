@@ -126,10 +126,10 @@ class Track(Outcome):
         configurations, and the motion is off these by at most acceleration * dt^2 / 8. Start and end are the same.
         Where all of a batch starts from rest it is half a step later, and half a step longer, since velocities are
         reached in the middle of steps; else it has the velocity of the first step at once. Where dt does not divide the
-        duration, the motion waits at the end. A motion that was resampled has velocities at the ends of its steps:
-        resample the one that it came from. On
-        balls and free joints velocities are exact to second order in the turn of a step. Accelerations jump from step
-        to step as they did: at a higher rate that is a higher jerk, and `jerk_share` is NaN.
+        duration, the motion waits at the end, within the last step: its velocity and acceleration are those with which
+        the motion ends. A motion that was resampled has velocities at the ends of its steps: resample the one that it
+        came from. On balls and free joints velocities are exact to second order in the turn of a step. Accelerations
+        jump from step to step as they did: at a higher rate that is a higher jerk, and `jerk_share` is NaN.
 
         Args:
           dt: the new duration of a step [s], shorter or longer.
