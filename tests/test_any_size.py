@@ -14,6 +14,7 @@ from searches import PLANE, planar
 from tables import exhaustive
 
 import jaxik
+from jaxik.batching import any_size
 from jaxik.batching.any_size import padded_size
 
 BAR = '<geom type="capsule" size="0.05" fromto="0 0 0 {} 0 0"/>'
@@ -119,3 +120,13 @@ def test_robots_of_a_batch_are_padded_with_it() -> None:
 def test_a_sample_is_the_start_of_a_larger_one() -> None:
     np.testing.assert_array_equal(PLANE.sample(KEY, (7,)), PLANE.sample(KEY, (300,))[:7])
     np.testing.assert_array_equal(PLANE.sample(KEY, (2, 3)).reshape(6, 2), PLANE.sample(KEY, 6))
+
+
+def test_large_batches_of_samples_are_not_worth_a_word_and_those_of_solves_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading a robot with its shapes takes 10,000 samples: it would warn, once, of what nobody asked for."""
+    said: list[int] = []
+    monkeypatch.setattr(any_size, "say_idle", said.append)
+    PLANE.sample(KEY, 5000)
+    assert not said
+    jaxik.solve(planar(GOALS[:12]))
+    assert said == [12]
