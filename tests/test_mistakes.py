@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jaxlie
+import numpy as np
 import pytest
 
 import jaxik
@@ -112,6 +113,17 @@ def test_whole_numbers_that_integers_of_32_bits_do_not_hold_become_no_others() -
         with pytest.raises(OverflowError):
             as_array([2**40, 0])
         assert array("x", [2**40, 0]).tolist() == [2.0**40, 0]
+        assert jaxik.SolveOptions(initial_damping=np.int64(2**40)).initial_damping == 2.0**40
+
+
+@pytest.mark.parametrize("given", [np.array([2.0], ">f8"), np.longdouble(2), np.float16(2), [jnp.float32(2)], 2])
+def test_numbers_of_any_kind_are_taken(given: Any) -> None:
+    with jax.transfer_guard("disallow"):
+        limit = jaxik.VelocityLimit(given)
+    assert np.all(np.asarray(limit.max_velocity) == 2) and limit.max_velocity.shape == (1,)
+    below = -jnp.asarray(given, float)
+    with pytest.raises(jaxik.JaxikError, match="zero or above"):  # of what is known, within a trace as well
+        jax.jit(lambda: jaxik.VelocityLimit(below))()
 
 
 def test_counts_may_be_lists_of_what_is_traced() -> None:

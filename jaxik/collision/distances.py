@@ -53,7 +53,7 @@ PAIRS: Pairs = {
 }
 """Contacts of two cores, of shapes before they are swept by a radius, by the kinds of a `PairClass`."""
 
-BY_POINTS = {point_point, point_segment, point_box, segment_segment, segment_box, box_box, convex_convex}
+BY_POINTS = {point_point, point_segment, point_box, segment_segment, segment_box, box_box}
 """Those of which the distance changes by its points of contact."""
 
 SEPARATIONS = {**PAIRS, ("box", "box"): separation}

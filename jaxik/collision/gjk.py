@@ -14,8 +14,9 @@ from jaxik.batching.trailing_vmap import vmap_last
 from jaxik.collision.contact import Contact, roundings
 from jaxik.collision.convex import Convex, probes
 from jaxik.collision.features import direction_of_features, is_curved
+from jaxik.collision.material_points import moving_apart
 from jaxik.collision.simplex import Corners, nearest_to_origin
-from jaxik.numerics.custom_rules import pure_rule
+from jaxik.numerics.custom_rules import pure_rule, with_derivative_of
 from jaxik.numerics.fusion import materialize, materialize_mask
 from jaxik.numerics.vectors import Vector, dot, length_and_direction, select, upright
 
@@ -78,11 +79,14 @@ def convex_convex(a: Convex, b: Convex) -> Contact:
     Apart, it is the distance: exactly between hulls and boxes, to the tolerance of the steps at curved surfaces.
     Overlapping, it is minus a way out, the shortest one nearby, and not always the shortest of all: deeper than the
     shapes are, never less deep. Derivatives of normal and point are those of the corners, edges and faces that are
-    nearest, and zero where a shape is curved; that of the distance is by `contact_by_points`.
+    nearest, and zero where a shape is curved; the first one of the distance is then that of the points of contact.
     """
     normal, point = _best_direction(a, b)
     first, second = a.center + a.reach(normal), b.center + b.reach(-normal)
-    return Contact(dot(normal, second - first), normal, point)
+    contact = Contact(dot(normal, second - first), normal, point)
+    # Of a box or a hull beside a curved shape, the corner that is farthest is not what is nearest.
+    change = jnp.where(is_curved(a) | is_curved(b), moving_apart(a, b, contact), contact.distance)
+    return contact._replace(distance=with_derivative_of(contact.distance, change))
 
 
 @jax.custom_jvp

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from jax import lax
 
 from jaxik.collision.boxes import Box
 from jaxik.collision.contact import Contact
@@ -36,10 +37,20 @@ def _moved(
     function: Callable[[Any, Any], Contact], primals: tuple[Any, Any], tangents: tuple[Any, Any]
 ) -> tuple[Contact, Contact]:
     (a, b), (contact, turned) = primals, jax.jvp(function, primals, tangents)
-    on_a = material_point(a, contact.point, contact.normal)
-    on_b = material_point(b, contact.point_of_b, -contact.normal)
+    on_a, on_b = _points(a, b, contact)
     _, apart = jax.jvp(lambda a, b: on_b(b) - on_a(a), primals, tangents)
     return contact, turned._replace(distance=dot(contact.normal, apart))
+
+
+def moving_apart(a: Any, b: Any, contact: Contact) -> jax.Array:
+    """A number that changes as the distance does, to first order, where the contact of two cores is differentiated."""
+    here, there, contact = lax.stop_gradient((a, b, contact))
+    on_a, on_b = _points(here, there, contact)
+    return dot(contact.normal, on_b(b) - on_a(a))
+
+
+def _points(a: Any, b: Any, contact: Contact) -> tuple[Callable[[Any], Vector], Callable[[Any], Vector]]:
+    return material_point(a, contact.point, contact.normal), material_point(b, contact.point_of_b, -contact.normal)
 
 
 def material_point(core: Core, point: Vector, direction: Vector) -> Callable[[Any], Vector]:
@@ -50,7 +61,7 @@ def material_point(core: Core, point: Vector, direction: Vector) -> Callable[[An
         t = divide(dot(point - core.center, core.half), dot(core.half, core.half))
         return lambda moved: moved.at(t)
     if isinstance(core, Hull):
-        # The point of a hull's axes stays, but where a corner of the hull is moved: with the one that is farthest.
+        # Where corners of a hull are moved, with the one that is farthest: near enough for what nobody asks for.
         place, number = core.box.inward(point - core.center), farthest_number(core.corners, core.box.inward(direction))
         corner = at_number(core.corners, number)
         return lambda moved: moved.center + moved.box.outward(place + at_number(moved.corners, number) - corner)

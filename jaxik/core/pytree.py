@@ -84,12 +84,10 @@ def _ranks(tree: Any, rank: int) -> Iterator[int]:
             yield from _ranks(getattr(tree, name), rank if own is None else own)
     elif isinstance(tree, jaxlie.MatrixLieGroup):
         yield from (1 for _ in jax.tree.leaves(tree))
-    elif isinstance(tree, list | tuple) and not hasattr(tree, "_fields"):
-        for value in tree:
-            yield from _ranks(value, rank)
-    elif isinstance(tree, Mapping):
+    elif isinstance(tree, Mapping | list | tuple) and not hasattr(tree, "_fields"):
         for child in jax.tree.leaves(tree, is_leaf=lambda x: x is not tree):
-            yield from _ranks(child, rank)
+            # What JAX does not know as a pytree is one leaf.
+            yield from _ranks(child, rank) if child is not tree else (rank,)
     else:
         yield from (rank for _ in jax.tree.leaves(tree))
 

@@ -65,11 +65,7 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
     if not any(isinstance(x, Tracer) for x in jax.tree.leaves(value)):
         _check_option(name, value, dtype)
     try:
-        array, kind = _known(value, floating=False), jax.dtypes.canonicalize_dtype(dtype)
-        if not isinstance(array, jax.Array):
-            array = array.astype(kind)
-        elif array.dtype != kind or array.weak_type:
-            array = jnp.asarray(array, kind)
+        array = _cast(value, dtype)
     except (TypeError, ValueError, OverflowError):
         raise JaxikError(f"{name} is a number, or an array (*batch,) of them, not {value!r}") from None
     if isinstance(array, Tracer):
@@ -80,6 +76,15 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
     if not (known >= least).all():
         raise JaxikError(f"{name} is a count from {least} on, not {value!r}")
     return _placed(array)
+
+
+def _cast(value: Any, dtype: Any) -> "np.ndarray | jax.Array":
+    """As `jnp.asarray(value, dtype)`, on the host where that is possible."""
+    if not any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):
+        known = np.asarray(value)
+        if known.dtype.kind in "biuf":
+            return known.astype(jax.dtypes.canonicalize_dtype(dtype))
+    return jnp.asarray(value, dtype)
 
 
 def _check_option(name: str, value: Any, dtype: Any) -> None:
@@ -109,8 +114,12 @@ def _known(value: Any, floating: bool) -> "np.ndarray | jax.Array":
     known = np.asarray(value)
     if known.dtype.kind not in "biufc":
         return jnp.asarray(value)
-    whole = known.dtype.kind in "biu"
-    dtype = jax.dtypes.canonicalize_dtype(float if floating and whole else known.dtype)
+    dtype = known.dtype
+    if floating and dtype.kind in "biu":
+        dtype = float
+    elif not dtype.isnative or dtype.itemsize > 16 or dtype == np.longdouble:  # of another machine, or none of JAX's
+        dtype = np.dtype(f"{dtype.kind}{min(dtype.itemsize, 8)}")
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
     with np.errstate(over="ignore"):  # what is too large for float32 is infinite
         # A copy, as JAX may keep NumPy's memory; of what was given, as `known.astype` would wrap whole numbers around.
         return np.array(value, dtype)
@@ -120,9 +129,9 @@ def _floating(name: str, value: Any) -> "np.ndarray | jax.Array":
     """Floating numbers, of a type of their own: 1.0, 2 and an array in its place are one program."""
     try:
         value = _known(value, floating=True)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise JaxikError(f"{name} is a number or an array of numbers, not {value!r}") from None
-    if value.dtype.kind == "c":
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
         raise JaxikError(f"{name} is real, not {value!r}")
     if not isinstance(value, jax.Array):
         return value
@@ -139,4 +148,7 @@ def _not_negative(name: str, value: Any) -> "np.ndarray | jax.Array":
 
 def _placed(value: "np.ndarray | jax.Array") -> jax.Array:
     """As an array of JAX's; a type that is said would be a conversion of twice the time."""
-    return value if isinstance(value, jax.Array) else jnp.asarray(value)
+    if isinstance(value, jax.Array):
+        return value
+    with jax.transfer_guard_host_to_device("allow"):  # it is what was asked for
+        return jnp.asarray(value)

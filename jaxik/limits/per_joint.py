@@ -30,13 +30,13 @@ def by_joint(name: str, value: Any, sense: str) -> Any:
 
 
 def _signed(name: str, value: Any, sense: str) -> jax.Array:
-    value = validation.of_rows(name, value, negative=True)
+    value = validation.array(name, value)
     if not isinstance(value, Tracer):
         given = np.asarray(value)
         fits = {"zero or above": given >= 0, "zero or below": given <= 0, "above zero": given > 0}[sense]
         if not fits.all():
             raise JaxikError(f"{name} is {sense}, not {given!r}")
-    return value
+    return validation.of_rows(name, value, negative=True)
 
 
 def check_by_joint(name: str, value: Any, robot: Robot, remedy: str) -> None:
