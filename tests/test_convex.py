@@ -160,6 +160,26 @@ def test_distances_and_normals_and_points_of_polytopes_have_exact_derivatives(ki
     assert of_distance[apart].max(initial=0) < 1e-3 and (flat.all() or apart.sum() > COUNT / 5)
 
 
+def test_a_hull_that_is_beside_its_own_origin_ends_where_its_faces_do() -> None:
+    """A sphere over a tetrahedron whose upper face has one corner so low that the origin of its pose is above it."""
+    low = np.array([0.01, 0.1, 0.3])
+    corners = np.tile(np.array([[1.0, 0, 0], [-1, 1, 0], [-1, -1, 0], [0, 0, -1]]), (3, 1, 1))
+    corners[:, 0, 2] = -low
+    robot = jaxik.load_robot(
+        '<mujoco><worldbody><body><joint type="slide" axis="0 0 1"/><geom type="sphere" size="0.1" mass="1"/></body>'
+        "</worldbody></mujoco>",
+        geometry="model",
+    )
+    hulls = jaxik.Hulls(np.array([[1.0, 0, 0, 0, 0.2, 0, -0.5]]), corners[:, None])
+    found = robot.distances(np.zeros((3, 1)), jaxik.World(hulls=hulls))
+    # The face falls by `low` on the 2 m from x = -1 to 1, and the sphere is 0.8 m from where it begins.
+    length = np.hypot(low, 2)
+    np.testing.assert_allclose(found.distance[:, 0], (0.5 + 0.4 * low) * 2 / length - 0.1, atol=1e-8)
+    np.testing.assert_allclose(
+        found.normal[:, 0], np.stack([-low, 0 * low, -2 + 0 * low], 1) / length[:, None], atol=1e-7
+    )
+
+
 def test_the_normal_of_an_edge_along_a_side_of_a_face_turns_with_the_face_alone() -> None:
     """An edge above a prism, parallel to each side of the triangle in turn: moved, and turned about itself."""
     triangle = np.array([[0, 0], [1, 0], [0.3, 0.8]])

@@ -44,6 +44,10 @@ class Primitive(NamedTuple):
         sizes = [jnp.sqrt(dot(x, x)) * h for x, h in zip(self.box.axes, self.box.half.components, strict=True)]
         return jnp.maximum(sizes[0], jnp.maximum(sizes[1], sizes[2]))
 
+    def inner(self) -> Vector:
+        """From the centre to a point inside."""
+        return self.center.map(jnp.zeros_like)
+
     def reach(self, direction: Vector) -> Vector:
         """From the centre to the point that is farthest in a direction of the world."""
         local, half = self.box.inward(direction).map(materialize), self.box.half
@@ -69,6 +73,10 @@ class Hull(NamedTuple):
     @property
     def extent(self) -> jax.Array:
         return self.box.extent
+
+    def inner(self) -> Vector:
+        """From the centre to a point inside, as the centre of the box need not be."""
+        return self.box.outward(self.corners.map(lambda c: jnp.mean(c, axis=-1)))
 
     def reach(self, direction: Vector) -> Vector:
         return self.box.outward(farthest(self.corners, self.box.inward(direction)))

@@ -117,7 +117,7 @@ def _best(a: Convex, b: Convex) -> tuple[Vector, Vector]:
         new = _step(_farthest(a, b, offset, size, ahead, state), size, len(probes(a, b)), state)
         return jax.tree.map(lambda x, y: jnp.where(state.done, x, y), state, new) if shape else new
 
-    end = lax.while_loop(lambda state: ~jnp.all(state.done), step, _start(offset, size, ahead))
+    end = lax.while_loop(lambda state: ~jnp.all(state.done), step, _start(offset, size, ahead, a.inner(), b.inner()))
     return end.normal, a.center + end.near
 
 
@@ -137,15 +137,18 @@ def _of_batch(size: int, batched: Any, a: Convex, b: Convex) -> tuple[Any, Any]:
     return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), found), jax.tree.map(lambda _: True, found)
 
 
-def _start(offset: Vector, size: jax.Array, ahead: Vector) -> State:
+def _start(offset: Vector, size: jax.Array, ahead: Vector, of_a: Vector, of_b: Vector) -> State:
+    """At points of the two shapes, from their centres: of others, what is between would count as part of them."""
     zero, lowest = size * 0, jnp.full_like(size, -jnp.inf)
     none = offset.map(jnp.zeros_like)
+    inside = none + of_a
+    between = offset + of_b - inside
     return State(
-        a=(none, none, none),
-        y=(offset, offset, offset),
+        a=(inside, inside, inside),
+        y=(between, between, between),
         origin=none,
-        apart=offset,
-        near=none,
+        apart=between,
+        near=inside,
         separation=lowest,
         normal=ahead,
         before=lowest,
