@@ -59,6 +59,7 @@ def test_what_is_changed_and_asked_for_on_the_host_compiles_a_program_each_at_mo
         "coordinates": lambda: robot.joint_values(np.zeros((23, 19))),
         "configuration": lambda: robot.configuration(dict.fromkeys(names[:3], np.zeros(23)), np.zeros((23, 19))),
     }
+    jaxik.VelocityLimit(1.0), jaxik.ConfigurationLimit()  # numbers have a program for all, and numbers of rows another
     for name, make in asked.items():
         before = totals["programs"]
         make()
