@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -14,7 +13,7 @@ from jax.core import Tracer
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, set_fields
-from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.lie import poses_at
 
 
 @pytree
@@ -212,20 +211,13 @@ def checked_poses(name: str, pose: Any) -> jax.Array:
     if isinstance(pose, jaxlie.SE3) or np.shape(pose)[-1:] == (7,):
         numbers = validation.as_array(pose.wxyz_xyz if isinstance(pose, jaxlie.SE3) else pose)
     else:
-        numbers = _upright(checked_points(f"{name}: pose", pose))
+        numbers = poses_at(checked_points(f"{name}: pose", pose))
     if np.ndim(numbers) < 2:
         raise JaxikError(f"{name}: pose has axes (*batch, n), not {np.shape(numbers)[:-1]}: write [pose] for one")
     _finite(f"{name}: pose", numbers)
     if not isinstance(numbers, Tracer) and not (np.linalg.norm(np.asarray(numbers)[..., :4], axis=-1) > 0).all():
         raise JaxikError(f"{name}: a pose has a quaternion of zero, which is no rotation; mask says which are there")
     return numbers
-
-
-@partial(jax.jit, inline=True)
-def _upright(position: jax.Array) -> jax.Array:
-    """Poses (*batch, n, 7) at positions (*batch, n, 3), not turned."""
-    upright = jnp.broadcast_to(unit_matrix(1, 4, dtype=position.dtype)[0], (*position.shape[:-1], 4))
-    return jnp.concatenate([upright, position], axis=-1)
 
 
 def _sizes(name: str, value: Any, count: int) -> jax.Array:

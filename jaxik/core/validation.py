@@ -30,12 +30,12 @@ def number(name: str, value: Any) -> jax.Array:
     return _placed(_not_negative(name, value))
 
 
-def of_rows(name: str, value: Any, *, negative: bool = False) -> jax.Array:
-    """`value` as an array, without negative entries unless `negative`; a number of all rows as (1,).
+def of_rows(name: str, value: Any) -> jax.Array:
+    """`value` as an array without negative entries, a number of all rows as (1,).
 
     So stacked problems have (batch, 1): (batch,) would be one number a row.
     """
-    value = _floating(name, value) if negative else _not_negative(name, value)
+    value = _not_negative(name, value)
     return _placed(value if value.ndim else value[None])
 
 
@@ -115,11 +115,9 @@ def _known(value: Any, floating: bool) -> "np.ndarray | jax.Array":
     if known.dtype.kind not in "biufc":
         return jnp.asarray(value)
     dtype = known.dtype
-    if floating and dtype.kind in "biu":
-        dtype = float
-    elif not dtype.isnative or dtype.itemsize > 16 or dtype == np.longdouble:  # of another machine, or none of JAX's
-        dtype = np.dtype(f"{dtype.kind}{min(dtype.itemsize, 8)}")
-    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if (floating and dtype.kind in "biu") or dtype == np.longdouble:
+        dtype = np.dtype(float)
+    dtype = jax.dtypes.canonicalize_dtype(dtype.newbyteorder("="))
     with np.errstate(over="ignore"):  # what is too large for float32 is infinite
         # A copy, as JAX may keep NumPy's memory; of what was given, as `known.astype` would wrap whole numbers around.
         return np.array(value, dtype)

@@ -36,7 +36,7 @@ def _signed(name: str, value: Any, sense: str) -> jax.Array:
         fits = {"zero or above": given >= 0, "zero or below": given <= 0, "above zero": given > 0}[sense]
         if not fits.all():
             raise JaxikError(f"{name} is {sense}, not {given!r}")
-    return validation.of_rows(name, value, negative=True)
+    return value if value.ndim else value[None]  # as `validation.of_rows` has it
 
 
 def check_by_joint(name: str, value: Any, robot: Robot, remedy: str) -> None:

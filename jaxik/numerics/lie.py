@@ -53,6 +53,14 @@ class Transform(NamedTuple):
         return Transform(quaternion_to_matrix(pose.wxyz_xyz[..., :4]), pose.wxyz_xyz[..., 4:])
 
 
+@traced_once
+def poses_at(position: jax.Array) -> jax.Array:
+    """Poses (*batch, 7), wxyz before xyz, at positions (*batch, 3), not turned."""
+    # Sharded as the positions are, which an explicit mesh asks for.
+    identity = jnp.ones_like(position[..., :1]), jnp.zeros_like(position)
+    return jnp.concatenate([*identity, position], axis=-1)
+
+
 def exactly() -> AbstractContextManager[None]:
     """For rules of derivatives, which are traced outside of what sets the precision of the functions that have them."""
     return jax.default_matmul_precision("highest")

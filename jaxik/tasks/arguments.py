@@ -1,10 +1,8 @@
 """What the constructors of tasks accept: frames, targets, costs, masks and priorities."""
 
-from functools import partial
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import jaxlie
 import numpy as np
 from jax.core import Tracer
@@ -13,7 +11,7 @@ from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import set_fields
 from jaxik.kinematics.frames import Frame
-from jaxik.numerics.lie import MINIMUM_NORM
+from jaxik.numerics.lie import MINIMUM_NORM, poses_at
 
 
 def direction(name: str, value: Any) -> jax.Array:
@@ -45,20 +43,12 @@ def pose(target: Any, position_only: bool) -> jaxlie.SE3:
             raise JaxikError(f"target holds wxyz and xyz, (*batch, 7), not {np.shape(target.wxyz_xyz)}")
         return target
     if position_only and hasattr(target, "__len__") and np.shape(target)[-1:] == (3,):
-        return _upright(validation.array("target", target))
+        return jaxlie.SE3(poses_at(validation.array("target", target)))
     given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else type(target).__name__
     raise JaxikError(
         f"target is a jaxlie.SE3, or a position (*batch, 3) where orientation_cost=None; not {given}. "
         "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_rotation(...)"
     )
-
-
-@partial(jax.jit, inline=True)
-def _upright(position: jax.Array) -> jaxlie.SE3:
-    """Poses at positions (*batch, 3), not turned."""
-    # Sharded as the positions are, which an explicit mesh asks for.
-    identity = jnp.ones_like(position[..., :1]), jnp.zeros_like(position)
-    return jaxlie.SE3(jnp.concatenate([*identity, position], axis=-1))
 
 
 def mask(value: Any) -> Any:
