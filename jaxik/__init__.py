@@ -274,8 +274,8 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that there i
 
     def __getattr__(name: str) -> Any:
         """Import a public name, once."""
-        if name == "rl":
-            return importlib.import_module("jaxik.rl")
+        if name in ("retargeting", "rl"):
+            return importlib.import_module(f"jaxik.{name}")
         if name not in _MODULE_OF:
             from jaxik.core.errors import near_names
 

@@ -40,6 +40,7 @@ ALLOWED = {
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
     "solvers.asynchronous": BELOW_SOLVERS | {"solvers", "solvers.nonlinear", "solvers.tracking"},
     "datasets": EVERYTHING,
+    "retargeting": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear", "solvers.tracking"},
     "rl": BELOW_SOLVERS | {"solvers", "solvers.differential"},
     "pictures": BELOW_SOLVERS | {"robot.loading"},
     "viewer": EVERYTHING | {"pictures"},

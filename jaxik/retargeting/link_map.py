@@ -1,0 +1,188 @@
+"""Which frame of a robot follows which body of a recording, and where that body's poses are for the robot."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+
+from jaxik.core import validation
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.kinematics.frames import Frame
+from jaxik.numerics.lie import MINIMUM_NORM
+from jaxik.problem.arguments import configuration
+from jaxik.robot.robot import Robot
+
+
+@pytree
+class LinkMap:
+    """Which frame follows which body, and the proportions of the robot to what was recorded.
+
+    A body's position about the root's is scaled, its orientation stays, and the offset leads from there to the frame.
+    The root's own position is scaled about the origin, so that a small robot makes small steps; where the robot's root
+    does not move, as that of an arm or a hand, poses count relative to the recorded root.
+
+    Args:
+      frames: name of a body to the frame that follows it; static.
+      root: the body about which positions are scaled; static.
+      scale: name of a body to its factor ().
+      offset: name of a body to the pose of its frame in its own axes, `jaxlie.SE3`; of those that are points there is
+        none.
+      rest (nq,): a configuration of the robot, where motions are looked for first.
+      base: pose of the frame of a root that does not move; None: it moves.
+
+    Raises:
+      JaxikError: for a root that is no body, and scales of others.
+    """
+
+    frames: Any = static()
+    root: str = static()
+    scale: dict[str, Any] = leaf(0)
+    offset: dict[str, jaxlie.SE3] = leaf(1)
+    rest: Any = leaf(1)
+    base: jaxlie.SE3 | None = leaf(1, default=None)
+
+    def __post_init__(self) -> None:
+        frames = dict(self.frames)
+        if self.root not in frames:
+            raise unknown_name("body", self.root, frames)
+        if {*self.scale} != {*frames} or not {*self.offset} <= {*frames}:
+            raise JaxikError(f"scale has a number for each body, and offset no others: {', '.join(frames)}")
+        scale = {name: validation.positive(f"scale[{name!r}]", value) for name, value in self.scale.items()}
+        set_fields(self, frames=tuple(frames.items()), scale=scale, offset=dict(self.offset))
+
+    def targets(self, poses: Mapping[str, Any]) -> dict[str, Any]:
+        """Where the frames are to be.
+
+        Args:
+          poses: name of a body to its poses in the world, with any batch axes, `jaxlie.SE3`, or to its positions
+            (*batch, 3) [m] where no orientation is known. Others than those of the map are left out.
+
+        Returns:
+          Name of a body to target poses or positions of its frame, with the same axes.
+
+        Raises:
+          JaxikError: for a body that is missing, and for poses where the map has points or the other way round.
+        """
+        _check_poses(poses, dict(self.frames))
+        root = poses[self.root]
+        start, scale = _position(root), self.scale[self.root]
+        turn, origin = jaxlie.SO3.identity(), jnp.asarray(scale)[..., None] * start
+        if self.base is not None:
+            axes = _rotation(self.root, root) @ self.offset[self.root].rotation()
+            turn, origin = self.base.rotation() @ axes.inverse(), self.base.translation()
+        found = {}
+        for name, _ in self.frames:
+            if isinstance(poses[name], jaxlie.SE3) != (name in self.offset):
+                raise JaxikError(
+                    f"poses[{name!r}] is a jaxlie.SE3 where the map has an offset for it, else positions (*batch, 3)"
+                )
+            if name == self.root and self.base is not None:
+                continue
+            scale = jnp.asarray(self.scale[name])[..., None]
+            position = origin + scale * (turn @ (_position(poses[name]) - start))
+            found[name] = position
+            if name in self.offset:
+                carried = jaxlie.SE3.from_rotation_and_translation(turn @ poses[name].rotation(), position)
+                found[name] = carried @ self.offset[name]
+        return found
+
+
+def match(
+    robot: Robot, frames: Mapping[str, Any], q: Any, poses: Mapping[str, Any], *, root: str, feet: tuple[str, ...] = ()
+) -> LinkMap:
+    """The map that leads from the poses of a recording in one moment to a configuration that looks alike.
+
+    Both face the same way, as a robot with its arms spread along y and a person who does so.
+
+    Each body's scale is its distance from the root, the robot's to the recording's. That of the feet and of the root is
+    the ratio of the root's heights above the lowest foot: what stands on the ground then does so for the robot. Without
+    feet the root's is that of heights above z = 0.
+
+    Args:
+      robot: the robot.
+      frames: name of a body to the frame, or its name, that is to follow it.
+      q (nq,): the configuration.
+      poses: name of a body to its pose in that moment, z up [m]: `jaxlie.SE3`, or its position (3,).
+      root: the body about which positions are scaled, as pelvis, torso or wrist.
+      feet: bodies that stand on the ground.
+
+    Raises:
+      JaxikError: for unknown names, wrong shapes, a root that is not above the ground, and a root that the robot cannot
+        move of which only the position is given.
+    """
+    q = configuration("q", q, robot)
+    if q.ndim != 1:
+        raise JaxikError(f"q is one configuration, of shape ({robot.nq},), not {q.shape}")
+    followed = {name: robot.frame(frame) for name, frame in frames.items()}
+    _check_poses(poses, followed)
+    for name in (root, *feet):
+        if name not in followed:
+            raise unknown_name("body", name, followed)
+    for name in followed:
+        if jnp.ndim(_position(poses[name])) != 1:
+            raise JaxikError(f"poses[{name!r}] is that of one moment, not of shape {_position(poses[name]).shape[:-1]}")
+    own = {name: robot.frame_pose(q, frame) for name, frame in followed.items()}
+    base = None if _moves(robot, followed[root]) else own[root]
+    scale = _scales({name: pose.translation() for name, pose in own.items()}, poses, root, feet, base is not None)
+    offset = {name: jaxlie.SE3.identity() for name in followed if isinstance(poses[name], jaxlie.SE3)}
+    if base is not None:
+        offset[root] = jaxlie.SE3.from_rotation(_rotation(root, poses[root]).inverse() @ base.rotation())
+    there = LinkMap(followed, root, scale, offset, q, base).targets(poses)
+    offset |= {name: there[name].inverse() @ own[name] for name in offset if name in there}
+    return LinkMap(followed, root, scale, offset, q, base)
+
+
+def _scales(
+    own: dict[str, jax.Array], poses: Mapping[str, Any], root: str, feet: tuple[str, ...], fixed: bool
+) -> dict[str, jax.Array]:
+    """The scale of each body, of positions (3,) of frames and the poses of a recording."""
+    given = {name: _position(poses[name]) for name in own}
+    heights = [x[root][2] - (min(x[foot][2] for foot in feet) if feet else 0) for x in (own, given)]
+    if not fixed and not (heights[0] > 0 and heights[1] > 0):
+        above = f"feet ({', '.join(feet)})" if feet else "ground (z = 0; or name the feet)"
+        raise JaxikError(
+            f"the root {root!r} is above the {above}, z up: the robot's by {heights[0]:.3g} m, the recorded one's "
+            f"by {heights[1]:.3g} m"
+        )
+    grounded = jnp.ones(()) if fixed else heights[0] / heights[1]
+    scale = {}
+    for name in own:
+        ours, theirs = (jnp.linalg.norm(x[name] - x[root]) for x in (own, given))
+        apart = (theirs > MINIMUM_NORM) & (ours > MINIMUM_NORM)
+        scale[name] = grounded if name in (root, *feet) or not apart else ours / theirs
+    return scale
+
+
+def _check_poses(poses: Any, frames: Mapping[str, Frame]) -> None:
+    if not isinstance(poses, Mapping):
+        raise JaxikError(f"poses is a dict from body to poses, not {type(poses).__name__}")
+    for name in frames:
+        if name not in poses:
+            raise unknown_name("body", name, poses)
+        if not isinstance(poses[name], jaxlie.SE3) and jnp.shape(poses[name])[-1:] != (3,):
+            raise JaxikError(
+                f"poses[{name!r}] is a jaxlie.SE3, or positions (*batch, 3) [m], not {type(poses[name]).__name__}"
+            )
+
+
+def _position(pose: Any) -> jax.Array:
+    return pose.translation() if isinstance(pose, jaxlie.SE3) else jnp.asarray(pose)
+
+
+def _rotation(name: str, pose: Any) -> jaxlie.SO3:
+    if not isinstance(pose, jaxlie.SE3):
+        raise JaxikError(f"the robot's root stays: {name!r} is given with its orientation, as a jaxlie.SE3")
+    return pose.rotation()
+
+
+def _moves(robot: Robot, frame: Frame) -> bool:
+    """Whether a joint moves a frame."""
+    body, topology = robot.topology.frame_body(frame), robot.topology
+    while body:
+        if topology.body_joints[body]:
+            return True
+        body = topology.body_parents[body]
+    return False

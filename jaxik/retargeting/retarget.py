@@ -1,0 +1,145 @@
+"""`retarget`: a recorded motion as one of a robot, within its limits."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+
+from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.kinematics.frames import Frame
+from jaxik.problem.problem import Problem
+from jaxik.results.track import Track
+from jaxik.retargeting.contacts import planted
+from jaxik.retargeting.link_map import LinkMap
+from jaxik.robot.robot import Robot
+from jaxik.solvers.tracking.options import TrackOptions
+from jaxik.solvers.tracking.track import track
+from jaxik.tasks.frame import FrameTask
+from jaxik.tasks.posture import PostureTask
+
+# The name of the posture among the tasks: no body may have it.
+POSTURE = "posture"
+# Steps towards the first poses, ahead of the motion: a humanoid's 15 links settle in four where speeds are free, and a
+# `solve` instead would be another program, of half a minute to compile.
+LEAD_IN = 60
+
+
+def retarget(
+    robot: Robot,
+    links: LinkMap,
+    poses: Mapping[str, Any],
+    dt: Any,
+    *,
+    contacts: Mapping[str, Any] | None = None,
+    position_cost: Any = 1.0,
+    orientation_cost: Any = 0.1,
+    posture_cost: Any = 0.003,
+    limits: Any = None,
+    q0: Any = None,
+    options: TrackOptions | None = None,
+) -> Track:
+    """Follow a recorded motion.
+
+    From `links.rest`, at the place of the first poses, 60 steps lead to these; then `track` follows, one step for each
+    moment. Many recordings are one batch; shorter ones are filled up with their last pose. It is differentiable with
+    respect to everything that `track` is, scales and offsets of the map among it.
+
+    Args:
+      robot: the robot.
+      links: which frame follows which body, from `match`.
+      poses: name of a body to its poses over time, z up [m]: `jaxlie.SE3` (T, *batch), or positions (T, *batch, 3).
+      dt: time from one pose to the next [s].
+      contacts: name of a body to a mask (T, *batch) of when it stands: its position then stays, see `planted`.
+      position_cost, orientation_cost: of the `FrameTask` of each body: for all, or name of a body to its own, others
+        as by default. None for `orientation_cost`: only positions are followed.
+      posture_cost: of the `PostureTask` that keeps near `links.rest` what nothing else moves.
+      limits: as of `Problem`; those that `track` knows.
+      q0: configuration (*batch, nq) before the first step, where the motion is to begin at once.
+      options: of `track`.
+
+    Returns:
+      The motion, whose `q` (T, *batch, nq) has a configuration for each pose; `residuals` say by body how far its frame
+      is from where the map wants it.
+
+    Raises:
+      JaxikError: for unknown bodies, and as `LinkMap.targets`, `planted` and `track` do.
+    """
+    if not isinstance(links, LinkMap):
+        raise JaxikError(f"links is a LinkMap, from jaxik.retargeting.match; not {type(links).__name__}")
+    frames, targets = dict(links.frames), links.targets(poses)
+    if POSTURE in frames:
+        raise JaxikError(f"no body is called {POSTURE!r}: that is the name of the posture among the tasks")
+    for name, mask in (contacts or {}).items():
+        if name not in targets:
+            raise unknown_name("body", name, targets)
+        targets[name] = planted(targets[name], mask)
+    positions = _costs("position_cost", position_cost, 1.0, frames)
+    orientations = _costs("orientation_cost", orientation_cost, 0.1, frames)
+    tasks: dict[str, Any] = {POSTURE: PostureTask(links.rest, cost=posture_cost)}
+    for name, target in targets.items():
+        oriented = orientations[name] if isinstance(target, jaxlie.SE3) else None
+        first = jax.tree.map(lambda x: x[0], target)
+        # Proportions differ: no pose is one to be within a tolerance of, and a robot at rest is not stuck.
+        tasks[name] = FrameTask(
+            frames[name], first, positions[name], oriented, position_tolerance=jnp.inf, orientation_tolerance=jnp.inf
+        )
+    problem = Problem(robot, tasks, limits)
+    if q0 is not None:
+        return track(problem, q0, dt, targets, options=options)
+    start = _placed(robot, links, None if links.base is not None else tasks[links.root].target)
+    return _without_lead_in(track(problem, start, dt, jax.tree.map(_led_in, targets), options=options))
+
+
+def _led_in(target: jax.Array) -> jax.Array:
+    """Targets (T, ...) after as many of the first one as lead there."""
+    return jnp.concatenate([jnp.broadcast_to(target[:1], (LEAD_IN, *target.shape[1:])), target])
+
+
+def _without_lead_in(motion: Track) -> Track:
+    over_time = [
+        field.name for field in dataclasses.fields(motion) if field.name not in ("dt", "topology", "residual_units")
+    ]
+    cut = {name: jax.tree.map(lambda x: x[LEAD_IN:], getattr(motion, name)) for name in over_time}
+    return dataclasses.replace(motion, **cut)
+
+
+def _costs(name: str, value: Any, default: float, frames: Mapping[str, Frame]) -> dict[str, Any]:
+    """The cost of each body."""
+    if not isinstance(value, Mapping):
+        return dict.fromkeys(frames, value)
+    for body in value:
+        if body not in frames:
+            raise unknown_name(f"body in {name}", str(body), frames)
+    return {body: value.get(body, default) for body in frames}
+
+
+def _placed(robot: Robot, links: LinkMap, target: jaxlie.SE3 | None) -> jax.Array:
+    """The map's configuration, moved as a whole to where its root is to be first (*batch)."""
+    q, topology = links.rest, robot.topology
+    free = [topology.joints[i] for i in topology.free_joints]
+    frame = dict(links.frames)[links.root]
+    carriers = _chain(topology.body_parents, topology.frame_body(frame))
+    joint = next((joint for joint in free if joint.body in carriers), None)
+    if target is None or joint is None:
+        return q
+    here, at = robot.frame_pose(q, frame), slice(joint.q_index, joint.q_index + 7)
+    turn = target.rotation() @ here.rotation().inverse()
+    if links.root not in links.offset:
+        turn = jaxlie.SO3.identity()
+    to = jaxlie.SE3.from_rotation_and_translation(turn, target.translation() - turn @ here.translation())
+    moved = to @ jaxlie.SE3(jnp.concatenate([q[at][3:], q[at][:3]]))
+    pose = jnp.concatenate([moved.translation(), moved.rotation().wxyz], axis=-1)
+    rest = jnp.broadcast_to(q, (*pose.shape[:-1], q.shape[-1]))
+    return rest.at[..., at].set(pose)
+
+
+def _chain(parents: tuple[int, ...], body: int) -> set[int]:
+    """A body and those that carry it."""
+    found = set[int]()
+    while body:
+        found.add(body)
+        body = parents[body]
+    return found

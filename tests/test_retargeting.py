@@ -1,0 +1,208 @@
+"""Recorded motions as motions of a robot: poses are carried over in proportion, feet stay, limits hold."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.retargeting import LinkMap, contacts, match, planted, retarget
+
+FEET = tuple(f"{end} {side}" for end in ("front", "rear") for side in ("left", "right"))
+BODIES: dict[str, dict[str, str]] = {
+    "quadruped": {"trunk": "trunk"} | {foot: f"{foot} foot".replace(" ", "_") for foot in FEET},
+    "hand": {"wrist": "palm", "index": "index_tip", "middle": "middle_tip", "ring": "ring_tip", "thumb": "thumb_tip"},
+}
+ROOTS = {"quadruped": "trunk", "hand": "wrist"}
+
+
+@functools.cache
+def robot_of(name: str) -> jaxik.Robot:
+    return jaxik.load_robot(name)
+
+
+def pose(seed: int, *batch: int) -> jaxlie.SE3:
+    turns, places = jax.random.split(jax.random.key(seed))
+    rotation = jaxlie.SO3(jax.random.normal(turns, (*batch, 4)) + jnp.array([2.0, 0, 0, 0])).normalize()
+    return jaxlie.SE3.from_rotation_and_translation(rotation, jax.random.uniform(places, (*batch, 3)))
+
+
+def recorded(robot: jaxik.Robot, q: Any, bodies: dict[str, str], points: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Poses of a body of other proportions, with other axes of its links: the robot, grown by a quarter."""
+    sizes = {name: 1.25 * getattr(robot, name) for name in ("body_position", "site_position", "joint_anchor")}
+    large = dataclasses.replace(robot, **sizes)
+    found: dict[str, Any] = {}
+    for seed, (name, frame) in enumerate(bodies.items()):
+        there = large.frame_pose(q, frame)
+        found[name] = there.translation() if name in points else there @ jaxlie.SE3.from_rotation(pose(seed).rotation())
+    return found
+
+
+def matched(name: str, points: tuple[str, ...] = ()) -> tuple[jaxik.Robot, LinkMap]:
+    robot, bodies = robot_of(name), BODIES[name]
+    feet = FEET if name == "quadruped" else ()
+    return robot, match(
+        robot, bodies, robot.q_home, recorded(robot, robot.q_home, bodies, points), root=ROOTS[name], feet=feet
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "points"), [("quadruped", ()), ("quadruped", FEET[:2]), ("hand", ()), ("hand", ("index", "thumb"))]
+)
+def test_the_pose_that_both_take_is_carried_onto_the_frames(name: str, points: tuple[str, ...]) -> None:
+    robot, links = matched(name, points)
+    targets = links.targets(recorded(robot, robot.q_home, BODIES[name], points))
+    assert {*targets} == {*BODIES[name]} - ({"wrist"} if name == "hand" else set())
+    for body, target in targets.items():
+        frame = robot.frame_pose(robot.q_home, BODIES[name][body])
+        if body not in points:
+            np.testing.assert_allclose((target.inverse() @ frame).log(), 0, atol=1e-7)
+        elif name == "hand":  # of the same proportions
+            np.testing.assert_allclose(target, frame.translation(), atol=1e-7)
+
+
+def test_steps_are_as_long_as_the_legs_are_and_what_stands_stays_on_the_ground() -> None:
+    robot, links = matched("quadruped")
+    poses = recorded(robot, robot.q_home, BODIES["quadruped"])
+    heights = [
+        x["trunk"].translation()[2] - min(x[f].translation()[2] for f in FEET)
+        for x in ({name: robot.frame_pose(robot.q_home, frame) for name, frame in BODIES["quadruped"].items()}, poses)
+    ]
+    moved = {name: jaxlie.SE3.from_translation(jnp.array([0.3, 0.1, 0.0])) @ p for name, p in poses.items()}
+    before, after = links.targets(poses), links.targets(moved)
+    for name in poses:
+        shift = after[name].translation() - before[name].translation()
+        np.testing.assert_allclose(shift, np.array([0.3, 0.1, 0]) * heights[0] / heights[1], atol=1e-7)
+    lower = poses | {"trunk": jaxlie.SE3.from_translation(jnp.array([0.0, 0.0, -0.1])) @ poses["trunk"]}
+    for foot in FEET:
+        np.testing.assert_allclose(links.targets(lower)[foot].translation(), before[foot].translation(), atol=1e-7)
+
+
+def test_a_hand_goes_nowhere_where_the_recorded_wrist_carries_all_with_it() -> None:
+    robot, links = matched("hand", ("ring",))
+    poses = recorded(robot, robot.sample(jax.random.key(3)), BODIES["hand"], ("ring",))
+    there = pose(4)
+    carried = {name: there @ p for name, p in poses.items()}
+    for one, other in zip(jax.tree.leaves(links.targets(poses)), jax.tree.leaves(links.targets(carried)), strict=True):
+        np.testing.assert_allclose(*(np.abs(x) if x.shape == (4,) else x for x in (one, other)), atol=1e-6)
+
+
+def test_feet_stand_where_they_are_low_and_slow() -> None:
+    t = jnp.linspace(0, 2, 201)
+    up = jnp.maximum(jnp.sin(2 * jnp.pi * t), 0)  # in the air in the first half of each second
+    ahead = jnp.cumsum(jnp.where(up > 0, 0.02, 0.001))  # 2 m/s and 0.1 m/s
+    path = jnp.stack([ahead, 0 * t, 0.4 + 0.2 * up], axis=-1)
+    stands = contacts(jnp.stack([path, path + 0.3], axis=1), 0.01)
+    assert stands.shape == (201, 2)
+    np.testing.assert_array_equal(
+        stands[1:-1], jnp.broadcast_to((up == 0)[1:-1, None], (199, 2)) & (stands[1:-1] | False)
+    )
+    assert stands[55:95].all() and stands[155:195].all() and not stands[5:45].any() and not stands[105:145].any()
+    assert not contacts(path, 0.01, speed=0.05).any() and not contacts(path, 0.01, height=0.0)[10:40].any()
+
+
+@pytest.mark.parametrize("stretches", [[(0, 4), (9, 20), (25, 26)], [(5, 10)], [(0, 30)], []])
+def test_a_planted_foot_stays_at_the_mean_of_its_stretch_and_never_jumps(stretches: list[tuple[int, int]]) -> None:
+    path = 0.01 * jnp.cumsum(jax.random.normal(jax.random.key(5), (30, 2, 3)), axis=0)
+    poses = jaxlie.SE3(jnp.concatenate([pose(6, 30, 2).wxyz_xyz[..., :4], path], axis=-1))
+    mask = np.zeros(30, bool)
+    for begin, end in stretches:
+        mask[begin:end] = True
+    placed = planted(poses, mask)
+    np.testing.assert_array_equal(placed.wxyz_xyz[..., :4], poses.wxyz_xyz[..., :4])
+    shift = np.asarray(placed.translation() - path)
+    for begin, end in stretches:
+        mean = np.asarray(path)[begin:end].mean(axis=0)
+        np.testing.assert_allclose(
+            placed.translation()[begin:end], np.broadcast_to(mean, (end - begin, 2, 3)), atol=1e-7
+        )
+    # In between, as NumPy interpolates.
+    known, every = np.flatnonzero(mask), np.arange(30)
+    for k in range(6):
+        expected = np.interp(every, known, shift.reshape(30, 6)[known, k]) if stretches else np.zeros(30)
+        np.testing.assert_allclose(shift.reshape(30, 6)[:, k], expected, atol=1e-7)
+    np.testing.assert_allclose(planted(path, mask), placed.translation(), atol=1e-7)
+
+
+def walking(robot: jaxik.Robot, steps: int) -> jax.Array:
+    """Configurations (T, 2, nq) of a body that turns, and lifts its legs, elsewhere than at home."""
+    t = jnp.arange(steps)[:, None] / 30
+    waves = 0.15 * jnp.sin(2 * jnp.pi * t[..., None] + jnp.arange(robot.nv)) * jnp.array([[1.0], [0.5]])
+    waves = waves.at[..., :6].set(jnp.array([0.5, 0, 0, 0, 0, 0.5]) * t[..., None])
+    away = robot.integrate(robot.q_home, jnp.zeros(robot.nv).at[:6].set(jnp.array([3.0, -2.0, 0, 0, 0, 2.5])))
+    return robot.integrate(away, waves)
+
+
+def test_a_robots_own_motion_is_found_again_and_its_speeds_are_kept() -> None:
+    robot, bodies = robot_of("quadruped"), BODIES["quadruped"]
+    q = walking(robot, 40)
+    axes = jaxlie.SE3.from_rotation(pose(9).rotation())
+    poses = {name: robot.frame_pose(q, frame) @ axes for name, frame in bodies.items()}
+    rest = {name: robot.frame_pose(robot.q_home, frame) @ axes for name, frame in bodies.items()}
+    links = match(robot, bodies, robot.q_home, rest, root="trunk", feet=FEET)
+    limits = (jaxik.ConfigurationLimit(), jaxik.VelocityLimit(20.0))
+    motion = retarget(robot, links, poses, 1 / 30, limits=limits, posture_cost=0, orientation_cost={"trunk": 1.0})
+    motion.check()
+    assert motion.q.shape == (40, 2, robot.nq) and (motion.peak_speed <= 1 + 1e-9).all()
+    for name, frame in bodies.items():
+        off = robot.frame_pose(motion.q, frame).translation() - robot.frame_pose(q, frame).translation()
+        assert np.linalg.norm(off, axis=-1).max() < 2e-3, name
+    slow = (jaxik.ConfigurationLimit(), jaxik.VelocityLimit(0.3))
+    behind = retarget(robot, links, poses, 1 / 30, limits=slow, posture_cost=0, orientation_cost={"trunk": 1.0})
+    np.testing.assert_allclose(behind.peak_speed, 1, atol=1e-9)
+
+
+def test_a_hand_closes_as_another_one_does() -> None:
+    points = ("index", "middle", "ring", "thumb")
+    robot, links = matched("hand", points)
+    bent = jnp.clip(robot.q_home + 0.4 * jnp.linspace(0, 1, 10)[:, None], robot.limit_lower, robot.limit_upper)
+    poses = {name: pose(1) @ x for name, x in recorded(robot, bent, BODIES["hand"], points).items()}
+    motion = retarget(robot, links, poses, 0.05, posture_cost=1e-3, q0=robot.q_home)
+    assert motion.q.shape == (10, 16) and (robot.limit_excess(motion.q) == 0).all()
+    for name, target in links.targets(poses).items():
+        there = robot.frame_pose(motion.q, BODIES["hand"][name]).translation()
+        assert np.linalg.norm(there - target, axis=-1).max() < 1e-3, name
+
+
+def test_the_scale_has_a_derivative() -> None:
+    robot = robot_of("double_pendulum")
+    bodies = {"base": "world", "tip": robot.frame_names["site"][0]}
+    q = robot.q_home + jnp.array([0.5, 0.8])
+    poses = {name: jaxlie.SE3(jnp.tile(robot.frame_pose(q, frame).wxyz_xyz, (6, 1))) for name, frame in bodies.items()}
+    links = match(robot, bodies, q, {name: jaxlie.SE3(x.wxyz_xyz[0]) for name, x in poses.items()}, root="base")
+
+    def end(scale: jax.Array) -> jax.Array:
+        sized = dataclasses.replace(links, scale=links.scale | {"tip": scale})
+        return jnp.sum(retarget(robot, sized, poses, 0.05, posture_cost=0.1, orientation_cost=None).q[-1])
+
+    slope, h, run = jax.jit(jax.grad(end))(0.9), 1e-5, jax.jit(end)
+    np.testing.assert_allclose(slope, (run(0.9 + h) - run(0.9 - h)) / (2 * h), rtol=1e-5)
+    assert abs(slope) > 0.1
+
+
+HOME = jaxlie.SE3.identity()
+
+
+@pytest.mark.parametrize(("call", "says"), [
+    (lambda r, m, p: match(r, {"trunk": "nobody"}, r.q_home, p, root="trunk"), "nobody"),
+    (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, p, root="trunc"), "did you mean"),
+    (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": jnp.zeros(2)}, root="trunk"), r"\(\*batch, 3\)"),
+    (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": HOME}, root="trunk"), "above the ground"),
+    (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": pose(0, 5)}, root="trunk"), "one moment"),
+    (lambda r, m, p: m.targets({"trunk": p["trunk"]}), "unknown body"),
+    (lambda r, m, p: m.targets(p | {"rear left": jnp.zeros(3)}), "offset"),
+    (lambda r, m, p: retarget(r, m, p, 0.1, contacts={"paw": [True]}), "paw"),
+    (lambda r, m, p: retarget(r, m, p, 0.1, position_cost={"paw": 1.0}), "paw"),
+    (lambda r, m, p: retarget(r, "quadruped", p, 0.1), "LinkMap"),
+    (lambda r, m, p: contacts(jnp.zeros((1, 3)), 0.1), "two or more"),
+    (lambda r, m, p: planted(jnp.zeros((4, 3)), jnp.zeros(3)), r"\(4,\)"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_before_anything_runs(call: Any, says: str) -> None:
+    robot, links = matched("quadruped")
+    with pytest.raises(jaxik.JaxikError, match=says):
+        call(robot, links, recorded(robot, robot.q_home, BODIES["quadruped"]))
