@@ -160,7 +160,7 @@ def test_a_robots_own_motion_is_found_again_and_its_speeds_are_kept() -> None:
 def test_a_hand_closes_as_another_one_does() -> None:
     points = ("index", "middle", "ring", "thumb")
     robot, links = matched("hand", points)
-    bent = jnp.clip(robot.q_home + 0.4 * jnp.linspace(0, 1, 10)[:, None], robot.limit_lower, robot.limit_upper)
+    bent = jnp.clip(robot.q_home + 0.2 * jnp.linspace(0, 1, 10)[:, None], robot.limit_lower, robot.limit_upper)
     poses = {name: pose(1) @ x for name, x in recorded(robot, bent, BODIES["hand"], points).items()}
     motion = retarget(robot, links, poses, 0.05, posture_cost=1e-3, q0=robot.q_home)
     assert motion.q.shape == (10, 16) and (robot.limit_excess(motion.q) == 0).all()
