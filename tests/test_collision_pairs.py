@@ -82,6 +82,7 @@ def test_pairs_are_those_that_mujoco_looks_at() -> None:
         "parent and child",
         "excluded by the model",
         "contype and conaffinity",
+        "fixed to each other",
     }
 
 
@@ -227,6 +228,40 @@ def test_pairs_of_a_mocap_body_are_kept_wherever_it_is() -> None:
     assert robot.collision_pairs.kept == (("prop", "end"),)
     still = jaxik.load_robot(SMALL, geometry="model").collision_pairs
     assert still.kept == () and still.dropped[0].reason.startswith("never nearer than")
+
+
+# A base that may go anywhere in a room, in which no sample comes near a wall.
+BASE = """<mujoco><compiler angle="radian"/><worldbody><geom name="wall" type="box" size=".1 4 1" pos="5 0 1"/>
+<geom name="floor" type="plane" size="9 9 1"/><body name="base" pos="0 0 .3">{joints}
+<geom name="chassis" type="box" size=".3 .2 .1"/><body name="arm" pos="0 0 .2"><joint range="-2 2" axis="0 1 0"/>
+<geom name="arm" type="capsule" size=".03" fromto="0 0 0 .4 0 0"/></body></body></worldbody></mujoco>"""
+DRIVEN = {
+    "slides": '<joint name="x" type="slide" axis="1 0 0"/><joint name="y" type="slide" axis="0 1 0"/>',
+    "free": "<freejoint/>",
+    "limited": '<joint name="x" type="slide" axis="1 0 0" range="-1 1"/>',
+}
+
+
+@pytest.mark.parametrize("joints", DRIVEN)
+def test_pairs_that_a_joint_without_end_brings_together_are_kept(joints: str) -> None:
+    robot = jaxik.load_robot(BASE.format(joints=DRIVEN[joints]), geometry="model")
+    reached = {("wall", "chassis"), ("wall", "arm")} & {*robot.collision_pairs.kept}
+    assert reached == (set() if joints == "limited" else {("wall", "chassis"), ("wall", "arm")})
+    if joints == "slides":
+        assert robot.in_collision(jnp.array([4.7, 0.0, 0.0])) and not robot.in_collision(jnp.zeros(3))
+
+
+def test_pairs_come_back_where_a_base_is_freed_or_put_elsewhere() -> None:
+    robot = jaxik.load_robot(BASE.format(joints=""), geometry="model")
+    assert robot.collision_pairs.kept == (("chassis", "arm"),)
+    freed = robot.with_free_root()
+    assert {("wall", "chassis"), ("wall", "arm"), ("floor", "chassis")} <= {*freed.collision_pairs.kept}
+    assert ("wall", "floor") not in freed.collision_pairs.kept
+    sunk = freed.configuration({"root": jnp.array([0, 0, 0.05, 1, 0, 0, 0.0])})
+    assert freed.in_collision(sunk) and not freed.in_collision(freed.q_home)
+    moved = robot.with_base(jaxlie.SE3.from_translation(jnp.array([4.6, 0.0, 0.0])))
+    assert ("wall", "arm") in moved.collision_pairs.kept and moved.in_collision(moved.q_home)
+    assert jax.tree.structure(robot.with_base(jaxlie.SE3.identity())) == jax.tree.structure(moved)
 
 
 def test_a_pair_whose_distance_never_changes_is_left_out() -> None:

@@ -1,6 +1,8 @@
 """The shapes that a robot carries for its distances, and which pairs of them are looked at."""
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Collection
+from typing import NamedTuple, Self
 
 import jax
 
@@ -24,6 +26,10 @@ OBSTACLE_KINDS = {
     "field": "field",
     "points": "points",
 }
+
+
+# Why pairs are dropped that come to matter when one of the two is moved where no joint takes it.
+NEVER, ALWAYS, CONSTANT, FIXED = "never nearer", "touch in all", "as far apart", "fixed to each other"
 
 
 class DroppedPair(NamedTuple):
@@ -84,6 +90,18 @@ class Geometry:
 
     def named(self, pair: tuple[int, int]) -> tuple[str, str]:
         return self.names[pair[0]], self.names[pair[1]]
+
+    def with_moved(self, bodies: Collection[int], reasons: tuple[str, ...]) -> Self:
+        """With pairs dropped for these reasons again, where one shape is on `bodies` and one is not."""
+        again, dropped = [], []
+        for pair in self.dropped:
+            first, second = (self.names.index(name) for name in pair[:2])
+            crosses = (self.bodies[first] in bodies) != (self.bodies[second] in bodies)
+            if crosses and pair.reason.startswith(reasons):
+                again.append((first, second))
+            else:
+                dropped.append(pair)
+        return dataclasses.replace(self, pairs=tuple(sorted((*self.pairs, *again))), dropped=tuple(dropped))
 
 
 class CollisionPairs(NamedTuple):

@@ -17,7 +17,7 @@ from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.added_shape import with_row, with_shape
 from jaxik.kinematics.frames import Frame
-from jaxik.kinematics.geometry import Geometry, geometry_of
+from jaxik.kinematics.geometry import NEVER, Geometry, geometry_of
 from jaxik.kinematics.topology import Topology, changed, subtree
 from jaxik.kinematics.visual import UNSEEN, Visual
 
@@ -223,7 +223,8 @@ class RobotModel:
         if free and not any(joint.body in mounted for joint in topology.joints):
             raise JaxikError(f"{self.name} has a free base: its pose is in the configuration, set it there")
         position, quaternion = _mounted(self.body_position, self.body_quaternion, pose, tuple(roots))
-        return dataclasses.replace(self, body_position=position, body_quaternion=quaternion)
+        geometry = None if self.geometry is None else self.geometry.with_moved(mounted, (NEVER,))
+        return dataclasses.replace(self, body_position=position, body_quaternion=quaternion, geometry=geometry)
 
     def astype(self, dtype: Any) -> Self:
         """All leaves cast to `dtype`; limits are rounded inward, so what is inside them stays inside in float64."""

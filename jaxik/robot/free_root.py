@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxik.core.errors import JaxikError
 from jaxik.kinematics.equality import Equality
+from jaxik.kinematics.geometry import ALWAYS, CONSTANT, FIXED, NEVER
 from jaxik.kinematics.model import RobotModel
 from jaxik.kinematics.topology import Joint, JointType, Topology, changed, subtree
 
@@ -28,6 +29,9 @@ def with_free_root(robot: Model, body: str | None, name: str) -> Model:
     free = Joint(name, JointType.FREE, root, q_at, v_at)
     after = [dataclasses.replace(j, q_index=j.q_index + 7, v_index=j.v_index + 6) for j in topology.joints[at:]]
     leaves = _freed(robot, root, at, q_at, v_at)
+    geometry = robot.geometry
+    if geometry is not None:
+        geometry = geometry.with_moved(subtree(topology, root), (NEVER, ALWAYS, CONSTANT, FIXED))
     return dataclasses.replace(
         robot,
         topology=changed(
@@ -36,6 +40,7 @@ def with_free_root(robot: Model, body: str | None, name: str) -> Model:
             equalities=tuple(_moved(equality, at) for equality in topology.equalities),
             tendons=tuple(dataclasses.replace(t, joints=_shifted(t.joints, at)) for t in topology.tendons),
         ),
+        geometry=geometry,
         **leaves,
     )
 

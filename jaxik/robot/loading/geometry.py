@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxik.collision.mesh_hulls import hull_vertices, padded
 from jaxik.core.errors import LoadError
-from jaxik.kinematics.geometry import DroppedPair, Geometry
+from jaxik.kinematics.geometry import ALWAYS, CONSTANT, FIXED, NEVER, DroppedPair, Geometry
 from jaxik.robot.loading.hulls import Shape, as_capsule, as_hull, as_sphere
 
 _KINDS = {
@@ -32,7 +32,6 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 SAMPLES = 10_000
 # Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
 SAMPLING_GAP = 0.01
-ALWAYS = "touch in all"
 # A distance that changes by less than this [m] in all samples is the same wherever joints are, as of a base and a first
 # link that turns on it: MuJoCo's own is exact to a hundredth of that.
 SAME = 1e-4
@@ -123,34 +122,37 @@ def _filtered(
     """MuJoCo's filter: same weld, parent and child, contype and conaffinity, <exclude>; <pair> overrides them."""
     forced = {frozenset(map(int, x)) for x in zip(model.pair_geom1, model.pair_geom2, strict=True)}
     excluded = {frozenset((int(s) >> 16, int(s) & 0xFFFF)) for s in model.exclude_signature}
-    weld, parents = model.body_weldid, model.body_parentid
     kept, dropped = [], []
     for i, j in combinations(range(len(chosen)), 2):
-        a, b = chosen[i], chosen[j]
-        bodies = int(model.geom_bodyid[a]), int(model.geom_bodyid[b])
-        welds = weld[bodies[0]], weld[bodies[1]]
-        above = [weld[parents[w]] for w in welds]
-        # Not of what is fixed to the world: MuJoCo keeps a base and its first link.
-        related = welds[0] != 0 and welds[1] != 0 and (welds[0] == above[1] or welds[1] == above[0])
-        touches = model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
-        reason = None
-        if welds[0] == welds[1]:
-            reason = "fixed to each other"
-        elif frozenset((a, b)) in forced:
-            reason = None
-        elif related:
-            reason = "parent and child"
-        elif frozenset(bodies) in excluded:
-            reason = "excluded by the model"
-        elif not touches:
-            reason = "contype and conaffinity"
-        elif model.geom_type[a] == model.geom_type[b] == mujoco.mjtGeom.mjGEOM_PLANE:
-            reason = "two planes"
-        if reason is None:
+        bodies = [int(model.geom_bodyid[chosen[k]]) for k in (i, j)]
+        welds = [int(model.body_weldid[body]) for body in bodies]
+        fixed = welds[0] == welds[1]
+        if fixed and (welds[0] or bodies[0] == bodies[1]):
+            continue
+        reason = None if frozenset((chosen[i], chosen[j])) in forced else _reason(model, chosen[i], chosen[j], excluded)
+        if not fixed and reason is None:
             kept.append((i, j))
-        elif reason != "fixed to each other":
-            dropped.append(DroppedPair(names[i], names[j], reason))
+        elif not fixed or reason is None:  # both on the world, as long as no root is freed
+            dropped.append(DroppedPair(names[i], names[j], reason or FIXED))
     return kept, dropped
+
+
+def _reason(model: mujoco.MjModel, a: int, b: int, excluded: set[frozenset[int]]) -> str | None:
+    """Why MuJoCo leaves out a pair of geoms, if it does."""
+    bodies = int(model.geom_bodyid[a]), int(model.geom_bodyid[b])
+    welds = model.body_weldid[bodies[0]], model.body_weldid[bodies[1]]
+    above = [model.body_weldid[model.body_parentid[w]] for w in welds]
+    # Not of what is fixed to the world: MuJoCo keeps a base and its first link.
+    if welds[0] != 0 and welds[1] != 0 and (welds[0] == above[1] or welds[1] == above[0]):
+        return "parent and child"
+    if frozenset(bodies) in excluded:
+        return "excluded by the model"
+    kinds, affinities = model.geom_contype, model.geom_conaffinity
+    if not (kinds[a] & affinities[b] or kinds[b] & affinities[a]):
+        return "contype and conaffinity"
+    if model.geom_type[a] == model.geom_type[b] == mujoco.mjtGeom.mjGEOM_PLANE:
+        return "two planes"
+    return None
 
 
 def _sampled(
@@ -164,26 +166,42 @@ def _sampled(
     if not pairs:
         return pairs, []
     near, touching, change = _counts(model, chosen, pairs, samples)
-    # A mocap body is put anywhere later on.
-    moved = [
-        any(model.body_mocapid[model.body_rootid[model.geom_bodyid[chosen[i]]]] >= 0 for i in pair) for pair in pairs
-    ]
     kept, dropped = [], []
-    for pair, close, contact, changed, anywhere in zip(pairs, near, touching, change, moved, strict=True):
+    for pair, close, contact, changed in zip(pairs, near, touching, change, strict=True):
         first, second = (names[i] for i in pair)
-        if anywhere:
-            kept.append(pair)
+        bodies = [int(model.geom_bodyid[chosen[i]]) for i in pair]
+        reason = None
+        # A mocap body is put anywhere later on.
+        if any(model.body_mocapid[model.body_rootid[body]] >= 0 for body in bodies):
+            pass
         elif contact == len(samples):
-            dropped.append(DroppedPair(first, second, f"{ALWAYS} of {len(samples)} samples"))
+            reason = f"{ALWAYS} of {len(samples)} samples"
         elif close == len(samples) and changed < SAME:
-            dropped.append(DroppedPair(first, second, f"as far apart in all of {len(samples)} samples"))
-        elif close == 0:
-            dropped.append(
-                DroppedPair(first, second, f"never nearer than {2 * SAMPLING_GAP} m in {len(samples)} samples")
-            )
-        else:
+            reason = f"{CONSTANT} in all of {len(samples)} samples"
+        elif close == 0 and not _without_end(model, *bodies):
+            reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples"
+        if reason is None:
             kept.append(pair)
+        else:
+            dropped.append(DroppedPair(first, second, reason))
     return kept, dropped
+
+
+def _without_end(model: mujoco.MjModel, first: int, second: int) -> bool:
+    """Whether a joint takes one body without end along the other: what is sampled is within a metre of home."""
+    between = _joints_above(model, first) ^ _joints_above(model, second)
+    free, slide = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE
+    kinds, limited = model.jnt_type, model.jnt_limited
+    return any(kinds[j] == free or (kinds[j] == slide and not limited[j]) for j in between)
+
+
+def _joints_above(model: mujoco.MjModel, body: int) -> set[int]:
+    """The joints that move a body."""
+    found = set[int]()
+    while body:
+        found.update(range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body]))
+        body = int(model.body_parentid[body])
+    return found
 
 
 def _counts(
