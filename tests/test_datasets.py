@@ -176,7 +176,24 @@ def test_what_is_not_committed_is_written_again(plan: jaxik.Plan, whole: jaxik.D
     dataset = jaxik.open_dataset(copied)
     assert not dataset.complete and dataset.missing == (1, 3)
     assert "2 shards are missing, the first is 1" in str(dataset.verify(rows=10))
+    first, last = dataset._store.rows_of(1)
+    for key in (
+        first,
+        slice(0, COUNT, 5),
+        slice(first - 1, first + 1),
+        [0, first - COUNT],
+        np.arange(COUNT) == last - 1,
+    ):
+        with pytest.raises(jaxik.JaxikError, match=f"rows {first} to {last - 1} are missing"):
+            dataset[key]
+    assert len(dataset[0:first]["q"]) == len(dataset[np.arange(COUNT) < first]["q"]) == first
     assert jaxik.generate(plan, copied, resume=True, batch_size=BATCH).digest == whole.digest
+
+
+def test_what_was_never_made_has_no_status(plan: jaxik.Plan, tmp_path: Path) -> None:
+    part = jaxik.generate(plan, tmp_path / "part", part=(1, 2), batch_size=BATCH)
+    unmade = np.concatenate([np.arange(*part._store.rows_of(shard)) for shard in part.missing])
+    assert unmade.size and (part["status"][:][unmade] == -1).all()
 
 
 PENDULUM = """

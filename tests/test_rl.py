@@ -1,5 +1,6 @@
 """Pose actions: they move frames as they say, stay inside limits whatever they are, and do not drift."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -244,6 +245,12 @@ def test_batches_are_what_vmap_makes_of_one() -> None:
 def test_a_wrong_term_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(jaxik.JaxikError, match=said):
         PoseAction(robot_of("ur5e"), **({"frames": {"tip": "tcp"}} | wrong))
+
+
+def test_a_term_may_be_changed_as_a_dataclass() -> None:
+    act = PoseAction(robot_of("panda"), {"tip": "tcp"})
+    other = dataclasses.replace(act, robot=robot_of("panda").astype(jnp.float32), translation=0.5)
+    assert other.frames == act.frames and other.translation == 0.5
 
 
 def test_a_wrong_action_is_refused() -> None:

@@ -60,11 +60,16 @@ class Dataset:
         return self._store.count
 
     def __getitem__(self, key: Any) -> Any:
-        """An array by name, or all arrays of a row or of a slice of rows."""
+        """An array by name, or all arrays of a row or of a slice of rows.
+
+        Raises:
+          JaxikError: for rows in shards that are missing. An array by name has -1 there as its status.
+        """
         if isinstance(key, str):
             if key not in self.names:
                 raise unknown_name("array", key, self.names)
             return self._store.group[key]
+        self._store.check_rows(_rows_to_check(key, len(self), self._store.plan["shard"]))
         if isinstance(key, slice) and key.step in (None, 1):
             first, last, _ = key.indices(len(self))
             return {name: self._rows(name, first, max(first, last)) for name in self.names}
@@ -187,6 +192,15 @@ class Dataset:
         missing = f"; {len(self.missing)} of {self._store.shards} shards are missing" if self.missing else ""
         arrays = ", ".join(f"{name} {self[name].shape}" for name in self.names)
         return f"Dataset of {len(self):,} rows of {self.plan['robot']}: {ended}{missing}\n  {arrays}"
+
+
+def _rows_to_check(key: Any, count: int, shard: int) -> Any:
+    """Rows (n,) that are in the shards that a key reads."""
+    if isinstance(key, slice):
+        rows = range(count)[key]
+        return [*rows[:: max(shard // abs(rows.step), 1)], *rows[-1:]]
+    key = np.asarray(key)
+    return np.flatnonzero(key) if key.dtype == bool else key % max(count, 1)
 
 
 def _groups(blocks: int, part: Any, seed: int | None) -> list[tuple[int, int]]:

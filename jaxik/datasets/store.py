@@ -92,6 +92,16 @@ class Store:
                 found[int(record["shard"])] = record
         return found
 
+    def check_rows(self, rows: Any) -> None:
+        """Raise an error where rows (n,) are in shards that are missing: what is read of these are no solutions."""
+        for shard in np.unique(np.asarray(rows, np.int64) // self.plan["shard"]):
+            if not (self.path / COMMITS / f"{shard:08d}.json").exists():
+                first, last = self.rows_of(int(shard))
+                raise JaxikError(
+                    f"{self.path}: rows {first} to {last - 1} are missing, which shard {shard} is to hold: finish the "
+                    "dataset by generate with resume, or read other rows"
+                )
+
     def read(self, shard: int) -> dict[str, np.ndarray]:
         """All arrays of a shard.
 
@@ -175,7 +185,8 @@ def _create(path: Path, plan: Plan, columns: Mapping[str, Column], joints: Any) 
                 chunks=(plan.chunk, *column.shape),
                 shards=(plan.rows_of_shard, *column.shape),
                 compressors=None,
-                fill_value=0,
+                # Of what is not there yet, no status.
+                fill_value=-1 if np.issubdtype(column.dtype, np.signedinteger) else 0,
                 # For xarray; all but rows belong to their array alone.
                 dimension_names=("row", *(f"{name}_{axis}" for axis in range(len(column.shape)))),
                 attributes={"unit": column.unit, "meaning": column.meaning},

@@ -45,7 +45,10 @@ class LinkMap:
     base: jaxlie.SE3 | None = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        frames = dict(self.frames)
+        # `dataclasses.replace` gives what is stored below.
+        frames = dict(self.frames) if isinstance(self.frames, tuple) else self.frames
+        if not isinstance(frames, Mapping) or not all(isinstance(frame, Frame) for frame in frames.values()):
+            raise JaxikError("frames is a dict from body to frame, each from robot.frame(name)")
         if self.root not in frames:
             raise unknown_name("body", self.root, frames)
         if {*self.scale} != {*frames} or not {*self.offset} <= {*frames}:

@@ -123,7 +123,10 @@ class PoseAction:
         validation.one_of("mode", self.mode, MODES)
         validation.one_of("axes", self.axes, AXES)
         validation.one_of("reference", self.reference, REFERENCES)
-        if not isinstance(self.frames, Mapping) or not self.frames or POSTURE in self.frames:
+        # `dataclasses.replace` gives what is stored below.
+        stored = isinstance(self.frames, tuple) and all(isinstance(pair, tuple) for pair in self.frames)
+        frames = dict(self.frames) if stored else self.frames
+        if not isinstance(frames, Mapping) or not frames or POSTURE in frames:
             raise JaxikError(f'frames is a dict from name to frame, {{"tip": "tcp"}}, without the name {POSTURE!r}')
         if self.mode == "absolute" and self.axes == "frame":
             raise JaxikError('an absolute target is in the axes of the "world" or the "base", not of the frame itself')
@@ -151,7 +154,7 @@ class PoseAction:
             posture_cost=validation.number("posture_cost", self.posture_cost),
             dt=validation.positive("dt", self.dt),
             damping=validation.number("damping", self.damping),
-            frames=tuple((name, robot.frame(frame)) for name, frame in self.frames.items()),
+            frames=tuple((name, robot.frame(frame)) for name, frame in frames.items()),
             base=None if self.base is None else robot.frame(self.base),
             lead=lead,
             posture=posture,
