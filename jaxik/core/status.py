@@ -87,8 +87,9 @@ REMEDIES = {
     "step rule: a smaller learning_rate or error clamps, more damping, or step_rule='lm'",
     Status.TIMEOUT: "raise SolveOptions(max_steps=...) or QPOptions(max_iterations=...), or start nearer",
     Status.INFEASIBLE: "drop or relax a constraint or limit",
-    Status.COLLIDES: "the target is in an obstacle or out of reach, a posture or another task of the same priority pulls there, "
-    "or this start leads there: see Solution.clearance, lower costs or priorities, and try search where it was solve; of a step: start from a free q, as solve or search finds one",
+    Status.COLLIDES: "the target is in an obstacle or out of reach, a posture of the same priority pulls there, or "
+    "this start leads there: see Solution.clearance, lower the posture's cost, and try search where it was solve; of a "
+    "step: start from a free q, as solve or search finds one",
     Status.NONFINITE: "look for NaN, infinity and values whose squares overflow in targets, costs and q0",
 }
 

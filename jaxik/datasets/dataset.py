@@ -69,6 +69,8 @@ class Dataset:
             if key not in self.names:
                 raise unknown_name("array", key, self.names)
             return self._store.group[key]
+        if not isinstance(key, slice) and np.asarray(key).dtype == bool:
+            key = np.flatnonzero(key)
         self._store.check_rows(_rows_to_check(key, len(self), self._store.plan["shard"]))
         if isinstance(key, slice) and key.step in (None, 1):
             first, last, _ = key.indices(len(self))
@@ -199,8 +201,7 @@ def _rows_to_check(key: Any, count: int, shard: int) -> Any:
     if isinstance(key, slice):
         rows = range(count)[key]
         return [*rows[:: max(shard // abs(rows.step), 1)], *rows[-1:]]
-    key = np.asarray(key)
-    return np.flatnonzero(key) if key.dtype == bool else key % max(count, 1)
+    return np.asarray(key) % max(count, 1)
 
 
 def _groups(blocks: int, part: Any, seed: int | None) -> list[tuple[int, int]]:
