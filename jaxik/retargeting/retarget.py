@@ -35,7 +35,7 @@ def retarget(
     *,
     contacts: Mapping[str, Any] | None = None,
     position_cost: Any = 1.0,
-    orientation_cost: Any = 0.1,
+    orientation_cost: Any = 0.3,
     posture_cost: Any = 0.003,
     limits: Any = None,
     q0: Any = None,
@@ -77,7 +77,7 @@ def retarget(
             raise unknown_name("body", name, targets)
         targets[name] = planted(targets[name], mask)
     positions = _costs("position_cost", position_cost, 1.0, frames)
-    orientations = _costs("orientation_cost", orientation_cost, 0.1, frames)
+    orientations = _costs("orientation_cost", orientation_cost, 0.3, frames)
     tasks: dict[str, Any] = {POSTURE: PostureTask(links.rest, cost=posture_cost)}
     for name, target in targets.items():
         oriented = orientations[name] if isinstance(target, jaxlie.SE3) else None
