@@ -39,6 +39,7 @@ BENCHMARKS = (
     "collision_soak",
     "datasets",
     "track",
+    "retargeting",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
