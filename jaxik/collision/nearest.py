@@ -127,8 +127,9 @@ def curvatures_at(
     step, share = BESIDE[kin.q.dtype == jnp.float64]
     along = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, kin.nv), kin.q.dtype)
     places = jnp.stack([0 * along, step * along, -step * along])
-    # One program for all three.
-    (here, ahead, behind), (there, after, before) = jax.vmap(jax.jacfwd(rows, has_aux=True))(places)
+    # One program for all three. Each of the many that read them would compute them again.
+    found = jax.tree.map(materialize, jax.vmap(jax.jacfwd(rows, has_aux=True))(places))
+    (here, ahead, behind), (there, after, before) = found
     scale = jnp.maximum(jnp.max(jnp.abs(here), axis=(1, 2)), jnp.max(jnp.abs(there), axis=1))
     bent = jnp.max(jnp.abs(ahead - behind), axis=(1, 2))
     jump = jnp.max(jnp.abs(after - before - 2 * step * here @ along), axis=1) / step
