@@ -2,8 +2,8 @@
 
 The person has longer legs, bends its knees and moves both arms, at a pace of each recording. mink takes steps for one
 pose after the other, as GMR does: until the error shrinks by less than 1e-3, at most 10, with its damping of 0.5 and a
-Levenberg-Marquardt damping of 1 for each body; or one step without these, as `retarget` takes it. All have the same
-targets, costs and limits. C MuJoCo judges positions of all bodies.
+Levenberg-Marquardt damping of 1 for each body; or one step without the latter, damped as `retarget` is. All have the
+same targets, costs and limits. C MuJoCo judges positions of all bodies.
 
 Gate: at least 10 times mink's poses a second at one step each, and errors no larger in the mean.
 """
@@ -26,6 +26,7 @@ from jaxik.robot.loading.sources import read_source
 
 RECORDINGS, POSES, DT = 64, 300, 1 / 30
 FASTEST = 10.0  # [rad/s]
+DAMPING = 6.5e-3  # what `retarget` has for this robot
 TIMES_MINK = 10
 FIRM = {f"{side}Foot": 10.0 for side in ("left", "right")}
 LINKS = {"Arm": "upper_arm", "ForeArm": "forearm", "Hand": "palm", "Leg": "shank", "Foot": "foot"}
@@ -96,7 +97,9 @@ def _by_mink(robot: jaxik.Robot, links: LinkMap, targets: dict[str, Any], most: 
             task.set_target(mink.SE3(np.asarray(wanted[body][row], float)))
         before = np.inf
         for _ in range(most):
-            velocity = mink.solve_ik(configuration, every, DT, "daqp", damping=0.5 if gentle else 1e-6, limits=limits)
+            velocity = mink.solve_ik(
+                configuration, every, DT, "daqp", damping=0.5 if gentle else DAMPING, limits=limits
+            )
             configuration.integrate_inplace(velocity, DT)
             error = np.linalg.norm(np.concatenate([task.compute_error(configuration) for task in tasks.values()]))
             if before - error < 1e-3:

@@ -185,6 +185,49 @@ def test_the_scale_has_a_derivative() -> None:
     assert abs(slope) > 0.1
 
 
+def over_time(poses: dict[str, Any], steps: int) -> dict[str, Any]:
+    return jax.tree.map(lambda x: jnp.tile(x, (steps, *(1,) * x.ndim)), poses)
+
+
+def matched_to(poses: dict[str, Any], turn: jaxlie.SO3, unit: float = 1.0) -> LinkMap:
+    """The quadruped's map to poses that are turned, in another unit."""
+    robot, bodies = robot_of("quadruped"), BODIES["quadruped"]
+    turned = {name: jaxlie.SE3.from_rotation(turn) @ x for name, x in poses.items()}
+    scaled = {n: jaxlie.SE3(x.wxyz_xyz * jnp.array([1.0] * 4 + [unit] * 3)) for n, x in turned.items()}
+    return match(robot, bodies, robot.q_home, scaled, root="trunk", feet=FEET)
+
+
+def test_a_recording_that_is_turned_a_little_is_matched_all_the_same() -> None:
+    robot = robot_of("quadruped")
+    poses = recorded(robot, robot.q_home, BODIES["quadruped"])
+    for turn in (jaxlie.SO3.from_z_radians(0.5), jaxlie.SO3.from_y_radians(-0.3)):
+        links = matched_to(poses, turn)
+        there = {name: jaxlie.SE3.from_rotation(turn) @ x for name, x in poses.items()}
+        for name, target in links.targets(there).items():
+            frame = robot.frame_pose(robot.q_home, BODIES["quadruped"][name])
+            np.testing.assert_allclose((target.inverse() @ frame).log(), 0, atol=1e-6)
+
+
+def test_what_was_not_seen_of_a_foot_spoils_nothing_else() -> None:
+    t = jnp.arange(40) / 30
+    path = jnp.stack([0.01 * t, 0 * t, 0.1 + 0.2 * jnp.maximum(jnp.sin(6 * t), 0)], axis=-1)
+    gap = path.at[12:14].set(jnp.nan)
+    whole, part = contacts(path, 1 / 30), contacts(gap, 1 / 30)
+    np.testing.assert_array_equal(part[16:], whole[16:])
+    mask = jnp.ones(40, bool)
+    assert np.isfinite(planted(gap, mask)[jnp.r_[:12, 14:40]]).all() and np.isnan(planted(gap, mask)[12:14]).all()
+
+
+def test_key_points_alone_say_which_way_a_robot_faces_first() -> None:
+    robot, links = matched("quadruped", ("trunk", *FEET))
+    away = jaxlie.SE3.from_rotation_and_translation(jaxlie.SO3.from_z_radians(3.1), jnp.array([2.0, 1.0, 0.0]))
+    rest = recorded(robot, robot.q_home, BODIES["quadruped"], ("trunk", *FEET))
+    poses = {name: away @ x for name, x in over_time(rest, 2).items()}
+    motion = retarget(robot, links, poses, 1 / 30, orientation_cost=None)
+    heading = jaxlie.SO3(motion.q[0, 3:7]).as_matrix()[:, 0]
+    np.testing.assert_allclose(heading, [np.cos(3.1), np.sin(3.1), 0], atol=0.05)
+
+
 HOME = jaxlie.SE3.identity()
 
 
@@ -194,10 +237,16 @@ HOME = jaxlie.SE3.identity()
     (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": jnp.zeros(2)}, root="trunk"), r"\(\*batch, 3\)"),
     (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": HOME}, root="trunk"), "above the ground"),
     (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": pose(0, 5)}, root="trunk"), "one moment"),
+    (lambda r, m, p: matched_to(p, jaxlie.SO3.from_z_radians(1.6)), r"looks another way.* -1\.6"),
+    (lambda r, m, p: matched_to(p, jaxlie.SO3.identity(), unit=100.0), "in metres"),
+    (lambda r, m, p: jax.jit(lambda x: matched_to(x, jaxlie.SO3.identity()))(p), "before jit"),
+    (lambda r, m, p: match(r, BODIES["quadruped"], r.q_home, p, root="trunk", feet="front left"), "tuple"),
+    (lambda r, m, p: retarget(r, m, over_time(p, 3) | {"rear left": over_time(p, 4)["rear left"]}, 0.1), r"\(4,\)"),
+    (lambda r, m, p: retarget(r, m, over_time(p, 3), 0.1, contacts=["trunk"]), "dict"),
     (lambda r, m, p: m.targets({"trunk": p["trunk"]}), "unknown body"),
     (lambda r, m, p: m.targets(p | {"rear left": jnp.zeros(3)}), "offset"),
-    (lambda r, m, p: retarget(r, m, p, 0.1, contacts={"paw": [True]}), "paw"),
-    (lambda r, m, p: retarget(r, m, p, 0.1, position_cost={"paw": 1.0}), "paw"),
+    (lambda r, m, p: retarget(r, m, over_time(p, 2), 0.1, contacts={"paw": [True]}), "paw"),
+    (lambda r, m, p: retarget(r, m, over_time(p, 2), 0.1, position_cost={"paw": 1.0}), "paw"),
     (lambda r, m, p: retarget(r, "quadruped", p, 0.1), "LinkMap"),
     (lambda r, m, p: contacts(jnp.zeros((1, 3)), 0.1), "two or more"),
     (lambda r, m, p: planted(jnp.zeros((4, 3)), jnp.zeros(3)), r"\(4,\)"),

@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
-from jaxik.kinematics.geometry import OBSTACLE_KINDS, OBSTACLES, DroppedPair, Geometry
-from jaxik.kinematics.topology import Topology, last_joint
+from jaxik.kinematics.geometry import FIXED, OBSTACLE_KINDS, OBSTACLES, DroppedPair, Geometry
+from jaxik.kinematics.topology import WORLD, Topology, last_joint
 
 # How many numbers the size of each kind has.
 SIZES = {"sphere": 1, "capsule": 2, "box": 3, "cylinder": 2, "ellipsoid": 3}
@@ -51,6 +51,8 @@ def with_shape(
             dropped.append(DroppedPair(geometry.names[i], name, "may touch"))
         elif last_joint(topology, other) != last_joint(topology, body):
             kept.append((i, at))
+        elif other != body and last_joint(topology, body) == WORLD:
+            dropped.append(DroppedPair(geometry.names[i], name, FIXED))
     return dataclasses.replace(
         geometry,
         names=(*geometry.names, name),

@@ -36,7 +36,7 @@ def contacts(poses: Any, dt: Any, *, height: Any = 0.05, speed: Any = 0.2) -> ja
     )
     moved = jnp.linalg.norm(jnp.gradient(position, axis=0), axis=-1) / dt
     up = position[..., 2]
-    return (up - jnp.min(up, axis=0) <= height) & (moved <= speed)
+    return (up - jnp.nanmin(up, axis=0) <= height) & (moved <= speed)
 
 
 def planted(targets: Any, mask: Any) -> Any:
@@ -52,12 +52,13 @@ def planted(targets: Any, mask: Any) -> Any:
       What `targets` is; orientations are as before.
 
     Raises:
-      JaxikError: for shapes.
+      JaxikError: for shapes, and a mask that is not of bool.
     """
-    position = _positions("targets", targets)
-    mask = jnp.asarray(mask, bool)
-    if mask.shape not in (position.shape[:-1], position.shape[:1]):
-        raise JaxikError(f"mask has shape {position.shape[:-1]}, or {position.shape[:1]} for all, not {mask.shape}")
+    position, mask = _positions("targets", targets), jnp.asarray(mask)
+    shapes = dict.fromkeys((position.shape[:-1], position.shape[:1]))
+    if mask.shape not in shapes or mask.dtype != bool:
+        allowed = ", or for all ".join(map(str, shapes))
+        raise JaxikError(f"mask is of bool and has shape {allowed}, not {mask.dtype} of shape {mask.shape}")
     mask = jnp.broadcast_to(mask.reshape(*mask.shape, *(1,) * (position.ndim - 1 - mask.ndim)), position.shape[:-1])
     count = position.shape[0]
     rows = position.reshape(count, -1, 3), mask.reshape(count, -1)
@@ -68,8 +69,9 @@ def planted(targets: Any, mask: Any) -> Any:
 
 
 def _planted(position: jax.Array, mask: jax.Array) -> jax.Array:
-    """Positions (T, 3) of one foot, by its mask (T,)."""
-    count = mask.shape[0]
+    """Positions (T, 3) of one foot, by its mask (T,); what is not finite is in no stretch."""
+    count, known = mask.shape[0], jnp.all(jnp.isfinite(position), axis=-1)
+    mask, given, position = mask & known, position, jnp.where(known[:, None], position, 0)
     begins = mask & ~jnp.concatenate([jnp.zeros(1, bool), mask[:-1]])
     # Stretches count from 1; in 0 is what is in none.
     stretch = jnp.where(mask, jnp.cumsum(begins), 0)
@@ -83,7 +85,7 @@ def _planted(position: jax.Array, mask: jax.Array) -> jax.Array:
     first, last = jnp.where(before < 0, after, before), jnp.where(after >= count, before, after)
     share = ((time - first) / jnp.maximum(last - first, 1)).astype(position.dtype)[:, None]
     shift = jnp.where(mask[:, None], shift, 0)
-    return position + jnp.where(jnp.any(mask), (1 - share) * shift[first] + share * shift[last], 0)
+    return given + jnp.where(jnp.any(mask), (1 - share) * shift[first] + share * shift[last], 0)
 
 
 def _positions(name: str, value: Any) -> jax.Array:

@@ -6,6 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import jaxlie
+import numpy as np
+from jax.core import Tracer
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError, unknown_name
@@ -14,6 +16,9 @@ from jaxik.kinematics.frames import Frame
 from jaxik.numerics.lie import MINIMUM_NORM
 from jaxik.problem.arguments import configuration
 from jaxik.robot.robot import Robot
+
+# A recording that is turned from the robot by more than this [rad] does not show the same pose.
+ALIKE = 0.8
 
 
 @pytree
@@ -113,9 +118,14 @@ def match(
       feet: bodies that stand on the ground.
 
     Raises:
-      JaxikError: for unknown names, wrong shapes, a root that is not above the ground, and a root that the robot cannot
-        move of which only the position is given.
+      JaxikError: for unknown names, wrong shapes, a root that is not above the ground, a recording that faces another
+        way or is in another unit, and a root that the robot cannot move of which only the position is given. On the
+        host: a map that is learned is changed by `dataclasses.replace`.
     """
+    if any(isinstance(x, Tracer) for x in jax.tree.leaves((robot, q, poses))):
+        raise JaxikError("match works on the host: call it before jit, and change scale and offset of what it returns")
+    if isinstance(feet, str):
+        raise JaxikError(f"feet is a tuple of bodies, not {feet!r}")
     q = configuration("q", q, robot)
     if q.ndim != 1:
         raise JaxikError(f"q is one configuration, of shape ({robot.nq},), not {q.shape}")
@@ -130,6 +140,7 @@ def match(
     own = {name: robot.frame_pose(q, frame) for name, frame in followed.items()}
     base = None if _moves(robot, followed[root]) else own[root]
     scale = _scales({name: pose.translation() for name, pose in own.items()}, poses, root, feet, base is not None)
+    _check_alike(robot, own, poses, root, scale)
     offset = {name: jaxlie.SE3.identity() for name in followed if isinstance(poses[name], jaxlie.SE3)}
     if base is not None:
         offset[root] = jaxlie.SE3.from_rotation(_rotation(root, poses[root]).inverse() @ base.rotation())
@@ -159,6 +170,26 @@ def _scales(
     return scale
 
 
+def _check_alike(
+    robot: Robot, own: dict[str, jaxlie.SE3], poses: Mapping[str, Any], root: str, scale: dict[str, jax.Array]
+) -> None:
+    """Raise an error where bodies are in other directions from the root than frames are, or in another unit."""
+    about = [np.stack([np.asarray(_position(x[name]) - _position(x[root])) for name in own]) for x in (own, poses)]
+    strange = [name for name, x in scale.items() if not 0.05 < x < 20]
+    if strange:
+        raise JaxikError(f"scale[{strange[0]!r}] is {scale[strange[0]]:.3g}: are the recording's lengths in metres?")
+    # The turn that brings the directions together best (Kabsch); of those that leave it open, the least.
+    moment = about[0].T @ about[1]
+    left, sizes, right = np.linalg.svd(moment + 1e-3 * np.trace(abs(moment)) * np.eye(3))
+    turn = left @ np.diag([1, 1, np.sign(np.linalg.det(left @ right))]) @ right
+    vector = np.asarray(jaxlie.SO3.from_matrix(jnp.asarray(turn)).log())
+    if sizes[0] and np.linalg.norm(vector) > ALIKE:
+        raise JaxikError(
+            f"the recording looks another way than {robot.name}: turned by the rotation vector {np.round(vector, 2)} "
+            f"[rad] its bodies would be where the frames are from {root!r}. Turn all of its poses likewise, z up"
+        )
+
+
 def _check_poses(poses: Any, frames: Mapping[str, Frame]) -> None:
     if not isinstance(poses, Mapping):
         raise JaxikError(f"poses is a dict from body to poses, not {type(poses).__name__}")
@@ -167,7 +198,8 @@ def _check_poses(poses: Any, frames: Mapping[str, Frame]) -> None:
             raise unknown_name("body", name, poses)
         if not isinstance(poses[name], jaxlie.SE3) and jnp.shape(poses[name])[-1:] != (3,):
             raise JaxikError(
-                f"poses[{name!r}] is a jaxlie.SE3, or positions (*batch, 3) [m], not {type(poses[name]).__name__}"
+                f"poses[{name!r}] is a jaxlie.SE3, or positions (*batch, 3) [m], not {type(poses[name]).__name__} of "
+                f"shape {jnp.shape(poses[name])}"
             )
 
 

@@ -25,6 +25,9 @@ POSTURE = "posture"
 # Steps towards the first poses, ahead of the motion: a humanoid's 15 links settle in four where speeds are free, and a
 # `solve` instead would be another program, of half a minute to compile.
 LEAD_IN = 60
+# Of steps of a robot that reaches a metre: where targets stretch an arm, full steps overshoot, and it shakes for ever.
+# Jacobians shrink with the robot: with as much fingers would be 5 mm behind.
+DAMPING = 1e-2
 
 
 def retarget(
@@ -58,7 +61,8 @@ def retarget(
       posture_cost: of the `PostureTask` that keeps near `links.rest` what nothing else moves.
       limits: as of `Problem`; those that `track` knows.
       q0: configuration (*batch, nq) before the first step, where the motion is to begin at once.
-      options: of `track`.
+      options: of `track`; None: a damping of 1e-2 for a robot of a metre, by the square of its size, which keeps what
+        bodies hold weakly from shaking.
 
     Returns:
       The motion, whose `q` (T, *batch, nq) has a configuration for each pose; `residuals` say by body how far its frame
@@ -69,9 +73,12 @@ def retarget(
     """
     if not isinstance(links, LinkMap):
         raise JaxikError(f"links is a LinkMap, from jaxik.retargeting.match; not {type(links).__name__}")
+    _check_times(poses, links)
     frames, targets = dict(links.frames), links.targets(poses)
     if POSTURE in frames:
         raise JaxikError(f"no body is called {POSTURE!r}: that is the name of the posture among the tasks")
+    if contacts is not None and not isinstance(contacts, Mapping):
+        raise JaxikError(f"contacts is a dict from body to mask, not {type(contacts).__name__}")
     for name, mask in (contacts or {}).items():
         if name not in targets:
             raise unknown_name("body", name, targets)
@@ -87,9 +94,13 @@ def retarget(
             frames[name], first, positions[name], oriented, position_tolerance=jnp.inf, orientation_tolerance=jnp.inf
         )
     problem = Problem(robot, tasks, limits)
+    if options is None:
+        here = [robot.frame_pose(links.rest, frame).translation() for frame in frames.values()]
+        size = jnp.max(jnp.linalg.norm(jnp.stack(here) - jnp.mean(jnp.stack(here), axis=0), axis=-1))
+        options = TrackOptions(damping=DAMPING * size**2)
     if q0 is not None:
         return track(problem, q0, dt, targets, options=options)
-    start = _placed(robot, links, None if links.base is not None else tasks[links.root].target)
+    start = links.rest if links.base is not None else _placed(robot, links, {n: tasks[n].target for n in targets})
     return _without_lead_in(track(problem, start, dt, jax.tree.map(_led_in, targets), options=options))
 
 
@@ -116,19 +127,41 @@ def _costs(name: str, value: Any, default: float, frames: Mapping[str, Frame]) -
     return {body: value.get(body, default) for body in frames}
 
 
-def _placed(robot: Robot, links: LinkMap, target: jaxlie.SE3 | None) -> jax.Array:
+def _check_times(poses: Mapping[str, Any], links: LinkMap) -> None:
+    """Raise an error where bodies have other times or batches than the root."""
+    if not isinstance(poses, Mapping) or links.root not in poses:
+        return  # `targets` says so
+    shapes = {name: _shape(poses[name]) for name, _ in links.frames if name in poses}
+    for name, shape in shapes.items():
+        if shape != shapes[links.root] or not shape or not shape[0]:
+            raise JaxikError(
+                f"poses have one shape (T, *batch), of one time or more: {name!r} has {shape}, {links.root!r} "
+                f"{shapes[links.root]}"
+            )
+
+
+def _shape(pose: Any) -> tuple[int, ...]:
+    return pose.get_batch_axes() if isinstance(pose, jaxlie.SE3) else jnp.shape(pose)[:-1]
+
+
+def _placed(robot: Robot, links: LinkMap, targets: Mapping[str, jaxlie.SE3]) -> jax.Array:
     """The map's configuration, moved as a whole to where its root is to be first (*batch)."""
-    q, topology = links.rest, robot.topology
+    q, topology, target = links.rest, robot.topology, targets[links.root]
     free = [topology.joints[i] for i in topology.free_joints]
-    frame = dict(links.frames)[links.root]
-    carriers = _chain(topology.body_parents, topology.frame_body(frame))
+    frames = dict(links.frames)
+    carriers = _chain(topology.body_parents, topology.frame_body(frames[links.root]))
     joint = next((joint for joint in free if joint.body in carriers), None)
-    if target is None or joint is None:
+    if joint is None:
         return q
-    here, at = robot.frame_pose(q, frame), slice(joint.q_index, joint.q_index + 7)
+    here, at = robot.frame_pose(q, frames[links.root]), slice(joint.q_index, joint.q_index + 7)
     turn = target.rotation() @ here.rotation().inverse()
     if links.root not in links.offset:
-        turn = jaxlie.SO3.identity()
+        # As all bodies are turned about the vertical axis.
+        pairs = [(robot.frame_pose(q, frames[name]), targets[name]) for name in targets]
+        spans = [(a.translation() - here.translation(), b.translation() - target.translation()) for a, b in pairs]
+        sine = sum(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0] for a, b in spans)
+        cosine = sum(a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] for a, b in spans)
+        turn = jaxlie.SO3.from_z_radians(jnp.arctan2(sine, cosine))
     to = jaxlie.SE3.from_rotation_and_translation(turn, target.translation() - turn @ here.translation())
     moved = to @ jaxlie.SE3(jnp.concatenate([q[at][3:], q[at][:3]]))
     pose = jnp.concatenate([moved.translation(), moved.rotation().wxyz], axis=-1)

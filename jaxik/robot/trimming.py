@@ -264,6 +264,7 @@ def _geometry(shapes: Geometry, bodies: list[int]) -> Geometry:
         bodies=tuple(place[shapes.bodies[i]] for i in own),
         kinds=tuple(shapes.kinds[i] for i in own),
         pairs=tuple((at[a], at[b]) for a, b in shapes.pairs if a in at and b in at),
+        home=tuple((at[a], at[b], distance) for a, b, distance in shapes.home if a in at and b in at),
         dropped=tuple(pair for pair in shapes.dropped if {pair.first, pair.second} <= names),
         position=jnp.take(shapes.position, rows, axis=-2),
         quaternion=jnp.take(shapes.quaternion, rows, axis=-2),

@@ -35,6 +35,8 @@ SAMPLING_GAP = 0.01
 # A distance that changes by less than this [m] in all samples is the same wherever joints are, as of a base and a first
 # link that turns on it: MuJoCo's own is exact to a hundredth of that.
 SAME = 1e-4
+# Of slides longer than this [m] samples may miss what is as large as a hand.
+FAR = 2.0
 # What is farther apart at home [m] is below no usual margin.
 NEAR_HOME = 0.1
 
@@ -178,7 +180,7 @@ def _sampled(
             reason = f"{ALWAYS} of {len(samples)} samples"
         elif close == len(samples) and changed < SAME:
             reason = f"{CONSTANT} in all of {len(samples)} samples"
-        elif close == 0 and not _without_end(model, *bodies):
+        elif close == 0 and not _goes_far(model, *bodies):
             reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples"
         if reason is None:
             kept.append(pair)
@@ -187,12 +189,13 @@ def _sampled(
     return kept, dropped
 
 
-def _without_end(model: mujoco.MjModel, first: int, second: int) -> bool:
-    """Whether a joint takes one body without end along the other: what is sampled is within a metre of home."""
+def _goes_far(model: mujoco.MjModel, first: int, second: int) -> bool:
+    """Whether a joint takes one body far along the other: samples are within a metre of home, or too far apart."""
     between = _joints_above(model, first) ^ _joints_above(model, second)
     free, slide = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE
-    kinds, limited = model.jnt_type, model.jnt_limited
-    return any(kinds[j] == free or (kinds[j] == slide and not limited[j]) for j in between)
+    kinds, (lower, upper) = model.jnt_type, model.jnt_range.T
+    far = ~model.jnt_limited.astype(bool) | (upper - lower > FAR)
+    return any(kinds[j] == free or (kinds[j] == slide and far[j]) for j in between)
 
 
 def _joints_above(model: mujoco.MjModel, body: int) -> set[int]:

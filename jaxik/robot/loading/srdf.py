@@ -18,13 +18,18 @@ def without_disabled(geometry: Geometry, body_names: tuple[str, ...], path: str 
     """
     disabled = _disabled(Path(path), body_names)
     kept, dropped = [], []
+    # What is dropped already has that reason, too: for others it may come back.
+    for pair in geometry.dropped:
+        bodies = [body_names[geometry.bodies[geometry.names.index(name)]] for name in pair[:2]]
+        reason = disabled.get(frozenset(bodies))
+        dropped.append(pair if reason is None else DroppedPair(*pair[:2], f"SRDF: {reason}"))
     for pair in geometry.pairs:
         reason = disabled.get(frozenset(body_names[geometry.bodies[i]] for i in pair))
         if reason is None:
             kept.append(pair)
         else:
             dropped.append(DroppedPair(*geometry.named(pair), f"SRDF: {reason}"))
-    return dataclasses.replace(geometry, pairs=tuple(kept), dropped=(*geometry.dropped, *dropped))
+    return dataclasses.replace(geometry, pairs=tuple(kept), dropped=tuple(dropped))
 
 
 def _disabled(path: Path, body_names: tuple[str, ...]) -> dict[frozenset[str], str]:
