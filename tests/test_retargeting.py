@@ -239,6 +239,7 @@ HOME = jaxlie.SE3.identity()
     (lambda r, m, p: match(r, {"trunk": "trunk"}, r.q_home, {"trunk": pose(0, 5)}, root="trunk"), "one moment"),
     (lambda r, m, p: matched_to(p, jaxlie.SO3.from_z_radians(1.6)), r"looks another way.* -1\.6"),
     (lambda r, m, p: matched_to(p, jaxlie.SO3.identity(), unit=100.0), "in metres"),
+    (lambda r, m, p: matched_to(p | {"trunk": jaxlie.SE3(jnp.full(7, jnp.nan))}, jaxlie.SO3.identity()), "finite"),
     (lambda r, m, p: jax.jit(lambda x: matched_to(x, jaxlie.SO3.identity()))(p), "before jit"),
     (lambda r, m, p: match(r, BODIES["quadruped"], r.q_home, p, root="trunk", feet="front left"), "tuple"),
     (lambda r, m, p: retarget(r, m, over_time(p, 3) | {"rear left": over_time(p, 4)["rear left"]}, 0.1), r"\(4,\)"),

@@ -175,6 +175,8 @@ def _check_alike(
 ) -> None:
     """Raise an error where bodies are in other directions from the root than frames are, or in another unit."""
     about = [np.stack([np.asarray(_position(x[name]) - _position(x[root])) for name in own]) for x in (own, poses)]
+    if not np.isfinite(about).all():
+        raise JaxikError("poses of that moment are finite: choose one in which all bodies are seen")
     strange = [name for name, x in scale.items() if not 0.05 < x < 20]
     if strange:
         raise JaxikError(f"scale[{strange[0]!r}] is {scale[strange[0]]:.3g}: are the recording's lengths in metres?")

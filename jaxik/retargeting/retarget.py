@@ -94,14 +94,17 @@ def retarget(
             frames[name], first, positions[name], oriented, position_tolerance=jnp.inf, orientation_tolerance=jnp.inf
         )
     problem = Problem(robot, tasks, limits)
-    if options is None:
-        here = [robot.frame_pose(links.rest, frame).translation() for frame in frames.values()]
-        size = jnp.max(jnp.linalg.norm(jnp.stack(here) - jnp.mean(jnp.stack(here), axis=0), axis=-1))
-        options = TrackOptions(damping=DAMPING * size**2)
+    options = TrackOptions(damping=_damping(robot, links)) if options is None else options
     if q0 is not None:
         return track(problem, q0, dt, targets, options=options)
     start = links.rest if links.base is not None else _placed(robot, links, {n: tasks[n].target for n in targets})
     return _without_lead_in(track(problem, start, dt, jax.tree.map(_led_in, targets), options=options))
+
+
+def _damping(robot: Robot, links: LinkMap) -> jax.Array:
+    """The damping () of steps of a robot of that size."""
+    here = jnp.stack([robot.frame_pose(links.rest, frame).translation() for _, frame in links.frames])
+    return DAMPING * jnp.max(jnp.sum((here - jnp.mean(here, axis=0)) ** 2, axis=-1))
 
 
 def _led_in(target: jax.Array) -> jax.Array:
