@@ -137,6 +137,8 @@ def match(
     for name in followed:
         if jnp.ndim(_position(poses[name])) != 1:
             raise JaxikError(f"poses[{name!r}] is that of one moment, not of shape {_position(poses[name]).shape[:-1]}")
+        if not all(np.isfinite(x).all() for x in jax.tree.leaves(poses[name])):
+            raise JaxikError(f"poses[{name!r}] is not finite: choose a moment in which all bodies are seen")
     own = {name: robot.frame_pose(q, frame) for name, frame in followed.items()}
     base = None if _moves(robot, followed[root]) else own[root]
     scale = _scales({name: pose.translation() for name, pose in own.items()}, poses, root, feet, base is not None)
@@ -175,8 +177,6 @@ def _check_alike(
 ) -> None:
     """Raise an error where bodies are in other directions from the root than frames are, or in another unit."""
     about = [np.stack([np.asarray(_position(x[name]) - _position(x[root])) for name in own]) for x in (own, poses)]
-    if not np.isfinite(about).all():
-        raise JaxikError("poses of that moment are finite: choose one in which all bodies are seen")
     strange = [name for name, x in scale.items() if not 0.05 < x < 20]
     if strange:
         raise JaxikError(f"scale[{strange[0]!r}] is {scale[strange[0]]:.3g}: are the recording's lengths in metres?")
