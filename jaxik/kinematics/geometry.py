@@ -93,9 +93,9 @@ class Geometry:
 
     def with_moved(self, bodies: Collection[int], reasons: tuple[str, ...]) -> Self:
         """With pairs dropped for these reasons again, where one shape is on `bodies` and one is not."""
-        again, dropped = [], []
+        again, dropped, places = [], [], {name: i for i, name in enumerate(self.names)}
         for pair in self.dropped:
-            first, second = (self.names.index(name) for name in pair[:2])
+            first, second = (places[name] for name in pair[:2])
             crosses = (self.bodies[first] in bodies) != (self.bodies[second] in bodies)
             if crosses and pair.reason.startswith(reasons):
                 again.append((first, second))
