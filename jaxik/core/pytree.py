@@ -65,6 +65,12 @@ def set_fields(tree: Any, **values: Any) -> None:
         object.__setattr__(tree, name, value)
 
 
+def given_dict(value: Any) -> Any:
+    """A dict again where it is the pairs that a static field keeps of one, as `dataclasses.replace` hands them on."""
+    pairs = isinstance(value, tuple) and all(isinstance(pair, tuple) and len(pair) == 2 for pair in value)
+    return dict(value) if pairs else value
+
+
 def core_ranks(tree: Any, rank: int = 0) -> Any:
     """The number of axes that each leaf of `tree` has for one element, as a pytree of the same structure.
 

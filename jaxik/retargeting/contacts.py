@@ -8,6 +8,7 @@ import jaxlie
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
+from jaxik.retargeting.link_map import position_of
 
 
 def contacts(poses: Any, dt: Any, *, height: Any = 0.05, speed: Any = 0.2) -> jax.Array:
@@ -71,25 +72,24 @@ def planted(targets: Any, mask: Any) -> Any:
 def _planted(position: jax.Array, mask: jax.Array) -> jax.Array:
     """Positions (T, 3) of one foot, by its mask (T,); what is not finite is in no stretch."""
     count, known = mask.shape[0], jnp.all(jnp.isfinite(position), axis=-1)
-    mask, given, position = mask & known, position, jnp.where(known[:, None], position, 0)
+    mask, seen = mask & known, jnp.where(known[:, None], position, 0)
     begins = mask & ~jnp.concatenate([jnp.zeros(1, bool), mask[:-1]])
     # Stretches count from 1; in 0 is what is in none.
     stretch = jnp.where(mask, jnp.cumsum(begins), 0)
-    total = jax.ops.segment_sum(position, stretch, count + 1)
+    total = jax.ops.segment_sum(seen, stretch, count + 1)
     size = jax.ops.segment_sum(jnp.ones(count, position.dtype), stretch, count + 1)
-    shift = (total / jnp.maximum(size, 1)[:, None])[stretch] - position
+    shift = (total / jnp.maximum(size, 1)[:, None])[stretch] - seen
     time = jnp.arange(count)
     before = jax.lax.cummax(jnp.where(mask, time, -1))
     after = jax.lax.cummin(jnp.where(mask, time, count), reverse=True)
     # Before the first stretch its shift, after the last one that.
     first, last = jnp.where(before < 0, after, before), jnp.where(after >= count, before, after)
     share = ((time - first) / jnp.maximum(last - first, 1)).astype(position.dtype)[:, None]
-    shift = jnp.where(mask[:, None], shift, 0)
-    return given + jnp.where(jnp.any(mask), (1 - share) * shift[first] + share * shift[last], 0)
+    return position + jnp.where(jnp.any(mask), (1 - share) * shift[first] + share * shift[last], 0)
 
 
 def _positions(name: str, value: Any) -> jax.Array:
-    position = value.translation() if isinstance(value, jaxlie.SE3) else jnp.asarray(value)
+    position = position_of(value)
     if position.ndim < 2 or position.shape[-1] != 3:
         given = f"an array of shape {position.shape}"
         raise JaxikError(f"{name} is a jaxlie.SE3 (T, *batch), or positions (T, *batch, 3), not {given}")

@@ -11,8 +11,9 @@ from jax.core import Tracer
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError, unknown_name
-from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.core.pytree import given_dict, leaf, pytree, set_fields, static
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.topology import WORLD, last_joint
 from jaxik.numerics.lie import MINIMUM_NORM
 from jaxik.problem.arguments import configuration
 from jaxik.robot.robot import Robot
@@ -50,8 +51,7 @@ class LinkMap:
     base: jaxlie.SE3 | None = leaf(1, default=None)
 
     def __post_init__(self) -> None:
-        # `dataclasses.replace` gives what is stored below.
-        frames = dict(self.frames) if isinstance(self.frames, tuple) else self.frames
+        frames = given_dict(self.frames)
         if not isinstance(frames, Mapping) or not all(isinstance(frame, Frame) for frame in frames.values()):
             raise JaxikError("frames is a dict from body to frame, each from robot.frame(name)")
         if self.root not in frames:
@@ -76,7 +76,7 @@ class LinkMap:
         """
         _check_poses(poses, dict(self.frames))
         root = poses[self.root]
-        start, scale = _position(root), self.scale[self.root]
+        start, scale = position_of(root), self.scale[self.root]
         turn, origin = jaxlie.SO3.identity(), jnp.asarray(scale)[..., None] * start
         if self.base is not None:
             axes = _rotation(self.root, root) @ self.offset[self.root].rotation()
@@ -90,7 +90,7 @@ class LinkMap:
             if name == self.root and self.base is not None:
                 continue
             scale = jnp.asarray(self.scale[name])[..., None]
-            position = origin + scale * (turn @ (_position(poses[name]) - start))
+            position = origin + scale * (turn @ (position_of(poses[name]) - start))
             found[name] = position
             if name in self.offset:
                 carried = jaxlie.SE3.from_rotation_and_translation(turn @ poses[name].rotation(), position)
@@ -135,12 +135,15 @@ def match(
         if name not in followed:
             raise unknown_name("body", name, followed)
     for name in followed:
-        if jnp.ndim(_position(poses[name])) != 1:
-            raise JaxikError(f"poses[{name!r}] is that of one moment, not of shape {_position(poses[name]).shape[:-1]}")
+        if jnp.ndim(position_of(poses[name])) != 1:
+            raise JaxikError(
+                f"poses[{name!r}] is that of one moment, not of shape {position_of(poses[name]).shape[:-1]}"
+            )
         if not all(np.isfinite(x).all() for x in jax.tree.leaves(poses[name])):
             raise JaxikError(f"poses[{name!r}] is not finite: choose a moment in which all bodies are seen")
     own = {name: robot.frame_pose(q, frame) for name, frame in followed.items()}
-    base = None if _moves(robot, followed[root]) else own[root]
+    moves = last_joint(robot.topology, robot.topology.frame_body(followed[root])) != WORLD
+    base = None if moves else own[root]
     scale = _scales({name: pose.translation() for name, pose in own.items()}, poses, root, feet, base is not None)
     _check_alike(robot, own, poses, root, scale)
     offset = {name: jaxlie.SE3.identity() for name in followed if isinstance(poses[name], jaxlie.SE3)}
@@ -155,7 +158,7 @@ def _scales(
     own: dict[str, jax.Array], poses: Mapping[str, Any], root: str, feet: tuple[str, ...], fixed: bool
 ) -> dict[str, jax.Array]:
     """The scale of each body, of positions (3,) of frames and the poses of a recording."""
-    given = {name: _position(poses[name]) for name in own}
+    given = {name: position_of(poses[name]) for name in own}
     heights = [x[root][2] - (min(x[foot][2] for foot in feet) if feet else 0) for x in (own, given)]
     if not fixed and not (heights[0] > 0 and heights[1] > 0):
         above = f"feet ({', '.join(feet)})" if feet else "ground (z = 0; or name the feet)"
@@ -176,7 +179,7 @@ def _check_alike(
     robot: Robot, own: dict[str, jaxlie.SE3], poses: Mapping[str, Any], root: str, scale: dict[str, jax.Array]
 ) -> None:
     """Raise an error where bodies are in other directions from the root than frames are, or in another unit."""
-    about = [np.stack([np.asarray(_position(x[name]) - _position(x[root])) for name in own]) for x in (own, poses)]
+    about = [np.stack([np.asarray(position_of(x[name]) - position_of(x[root])) for name in own]) for x in (own, poses)]
     strange = [name for name, x in scale.items() if not 0.05 < x < 20]
     if strange:
         raise JaxikError(f"scale[{strange[0]!r}] is {scale[strange[0]]:.3g}: are the recording's lengths in metres?")
@@ -205,7 +208,8 @@ def _check_poses(poses: Any, frames: Mapping[str, Frame]) -> None:
             )
 
 
-def _position(pose: Any) -> jax.Array:
+def position_of(pose: Any) -> jax.Array:
+    """The positions (*batch, 3) of poses, or of points."""
     return pose.translation() if isinstance(pose, jaxlie.SE3) else jnp.asarray(pose)
 
 
@@ -213,13 +217,3 @@ def _rotation(name: str, pose: Any) -> jaxlie.SO3:
     if not isinstance(pose, jaxlie.SE3):
         raise JaxikError(f"the robot's root stays: {name!r} is given with its orientation, as a jaxlie.SE3")
     return pose.rotation()
-
-
-def _moves(robot: Robot, frame: Frame) -> bool:
-    """Whether a joint moves a frame."""
-    body, topology = robot.topology.frame_body(frame), robot.topology
-    while body:
-        if topology.body_joints[body]:
-            return True
-        body = topology.body_parents[body]
-    return False

@@ -1,6 +1,5 @@
 """`retarget`: a recorded motion as one of a robot, within its limits."""
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,18 +9,20 @@ import jaxlie
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.topology import subtree
 from jaxik.problem.problem import Problem
 from jaxik.results.track import Track
 from jaxik.retargeting.contacts import planted
-from jaxik.retargeting.link_map import LinkMap
+from jaxik.retargeting.link_map import LinkMap, position_of
 from jaxik.robot.robot import Robot
 from jaxik.solvers.tracking.options import TrackOptions
-from jaxik.solvers.tracking.track import track
+from jaxik.solvers.tracking.track import steps_of, track
 from jaxik.tasks.frame import FrameTask
 from jaxik.tasks.posture import PostureTask
 
 # The name of the posture among the tasks: no body may have it.
 POSTURE = "posture"
+POSITION_COST, ORIENTATION_COST = 1.0, 0.3
 # Steps towards the first poses, ahead of the motion: a humanoid's 15 links settle in four where speeds are free, and a
 # `solve` instead would be another program, of half a minute to compile.
 LEAD_IN = 60
@@ -37,8 +38,8 @@ def retarget(
     dt: Any,
     *,
     contacts: Mapping[str, Any] | None = None,
-    position_cost: Any = 1.0,
-    orientation_cost: Any = 0.3,
+    position_cost: Any = POSITION_COST,
+    orientation_cost: Any = ORIENTATION_COST,
     posture_cost: Any = 0.003,
     limits: Any = None,
     q0: Any = None,
@@ -83,8 +84,8 @@ def retarget(
         if name not in targets:
             raise unknown_name("body", name, targets)
         targets[name] = planted(targets[name], mask)
-    positions = _costs("position_cost", position_cost, 1.0, frames)
-    orientations = _costs("orientation_cost", orientation_cost, 0.3, frames)
+    positions = _costs("position_cost", position_cost, POSITION_COST, frames)
+    orientations = _costs("orientation_cost", orientation_cost, ORIENTATION_COST, frames)
     tasks: dict[str, Any] = {POSTURE: PostureTask(links.rest, cost=posture_cost)}
     for name, target in targets.items():
         oriented = orientations[name] if isinstance(target, jaxlie.SE3) else None
@@ -94,30 +95,24 @@ def retarget(
             frames[name], first, positions[name], oriented, position_tolerance=jnp.inf, orientation_tolerance=jnp.inf
         )
     problem = Problem(robot, tasks, limits)
-    options = TrackOptions(damping=_damping(robot, links)) if options is None else options
+    rest = {name: robot.frame_pose(links.rest, frame) for name, frame in frames.items()}
+    options = TrackOptions(damping=_damping(rest)) if options is None else options
     if q0 is not None:
         return track(problem, q0, dt, targets, options=options)
-    start = links.rest if links.base is not None else _placed(robot, links, {n: tasks[n].target for n in targets})
-    return _without_lead_in(track(problem, start, dt, jax.tree.map(_led_in, targets), options=options))
+    firsts = {name: tasks[name].target for name in targets}
+    start = links.rest if links.base is not None else _placed(robot, links, rest, firsts)
+    return steps_of(track(problem, start, dt, jax.tree.map(_led_in, targets), options=options), LEAD_IN, None)
 
 
-def _damping(robot: Robot, links: LinkMap) -> jax.Array:
+def _damping(rest: Mapping[str, jaxlie.SE3]) -> jax.Array:
     """The damping () of steps of a robot of that size."""
-    here = jnp.stack([robot.frame_pose(links.rest, frame).translation() for _, frame in links.frames])
+    here = jnp.stack([pose.translation() for pose in rest.values()])
     return DAMPING * jnp.max(jnp.sum((here - jnp.mean(here, axis=0)) ** 2, axis=-1))
 
 
 def _led_in(target: jax.Array) -> jax.Array:
     """Targets (T, ...) after as many of the first one as lead there."""
     return jnp.concatenate([jnp.broadcast_to(target[:1], (LEAD_IN, *target.shape[1:])), target])
-
-
-def _without_lead_in(motion: Track) -> Track:
-    over_time = [
-        field.name for field in dataclasses.fields(motion) if field.name not in ("dt", "topology", "residual_units")
-    ]
-    cut = {name: jax.tree.map(lambda x: x[LEAD_IN:], getattr(motion, name)) for name in over_time}
-    return dataclasses.replace(motion, **cut)
 
 
 def _costs(name: str, value: Any, default: float, frames: Mapping[str, Frame]) -> dict[str, Any]:
@@ -134,7 +129,7 @@ def _check_times(poses: Mapping[str, Any], links: LinkMap) -> None:
     """Raise an error where bodies have other times or batches than the root."""
     if not isinstance(poses, Mapping) or links.root not in poses:
         return  # `targets` says so
-    shapes = {name: _shape(poses[name]) for name, _ in links.frames if name in poses}
+    shapes = {name: position_of(poses[name]).shape[:-1] for name, _ in links.frames if name in poses}
     for name, shape in shapes.items():
         if shape != shapes[links.root] or not shape or not shape[0]:
             raise JaxikError(
@@ -143,39 +138,29 @@ def _check_times(poses: Mapping[str, Any], links: LinkMap) -> None:
             )
 
 
-def _shape(pose: Any) -> tuple[int, ...]:
-    return pose.get_batch_axes() if isinstance(pose, jaxlie.SE3) else jnp.shape(pose)[:-1]
-
-
-def _placed(robot: Robot, links: LinkMap, targets: Mapping[str, jaxlie.SE3]) -> jax.Array:
-    """The map's configuration, moved as a whole to where its root is to be first (*batch)."""
+def _placed(
+    robot: Robot, links: LinkMap, rest: Mapping[str, jaxlie.SE3], targets: Mapping[str, jaxlie.SE3]
+) -> jax.Array:
+    """The map's configuration, in which frames are at `rest`, moved as a whole to where its root is first (*batch)."""
     q, topology, target = links.rest, robot.topology, targets[links.root]
+    body = topology.frame_body(dict(links.frames)[links.root])
     free = [topology.joints[i] for i in topology.free_joints]
-    frames = dict(links.frames)
-    carriers = _chain(topology.body_parents, topology.frame_body(frames[links.root]))
-    joint = next((joint for joint in free if joint.body in carriers), None)
+    joint = next((joint for joint in free if body in subtree(topology, joint.body)), None)
     if joint is None:
         return q
-    here, at = robot.frame_pose(q, frames[links.root]), slice(joint.q_index, joint.q_index + 7)
+    here, at = rest[links.root], slice(joint.q_index, joint.q_index + 7)
     turn = target.rotation() @ here.rotation().inverse()
     if links.root not in links.offset:
         # As all bodies are turned about the vertical axis.
-        pairs = [(robot.frame_pose(q, frames[name]), targets[name]) for name in targets]
-        spans = [(a.translation() - here.translation(), b.translation() - target.translation()) for a, b in pairs]
+        spans = [
+            (rest[name].translation() - here.translation(), there.translation() - target.translation())
+            for name, there in targets.items()
+        ]
         sine = sum(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0] for a, b in spans)
         cosine = sum(a[..., 0] * b[..., 0] + a[..., 1] * b[..., 1] for a, b in spans)
         turn = jaxlie.SO3.from_z_radians(jnp.arctan2(sine, cosine))
     to = jaxlie.SE3.from_rotation_and_translation(turn, target.translation() - turn @ here.translation())
     moved = to @ jaxlie.SE3(jnp.concatenate([q[at][3:], q[at][:3]]))
     pose = jnp.concatenate([moved.translation(), moved.rotation().wxyz], axis=-1)
-    rest = jnp.broadcast_to(q, (*pose.shape[:-1], q.shape[-1]))
-    return rest.at[..., at].set(pose)
-
-
-def _chain(parents: tuple[int, ...], body: int) -> set[int]:
-    """A body and those that carry it."""
-    found = set[int]()
-    while body:
-        found.add(body)
-        body = parents[body]
-    return found
+    moved_q = jnp.broadcast_to(q, (*pose.shape[:-1], q.shape[-1]))
+    return moved_q.at[..., at].set(pose)

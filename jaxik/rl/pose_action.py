@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
-from jaxik.core.pytree import leaf, pytree, set_fields, static
+from jaxik.core.pytree import given_dict, leaf, pytree, set_fields, static
 from jaxik.core.status import Status
 from jaxik.kinematics.frames import Frame
 from jaxik.limits.configuration import ConfigurationLimit
@@ -123,9 +123,7 @@ class PoseAction:
         validation.one_of("mode", self.mode, MODES)
         validation.one_of("axes", self.axes, AXES)
         validation.one_of("reference", self.reference, REFERENCES)
-        # `dataclasses.replace` gives what is stored below.
-        stored = isinstance(self.frames, tuple) and all(isinstance(pair, tuple) for pair in self.frames)
-        frames = dict(self.frames) if stored else self.frames
+        frames = given_dict(self.frames)
         if not isinstance(frames, Mapping) or not frames or POSTURE in frames:
             raise JaxikError(f'frames is a dict from name to frame, {{"tip": "tcp"}}, without the name {POSTURE!r}')
         if self.mode == "absolute" and self.axes == "frame":

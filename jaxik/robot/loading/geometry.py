@@ -168,42 +168,36 @@ def _sampled(
     if not pairs:
         return pairs, []
     near, touching, change = _counts(model, chosen, pairs, samples)
-    kept, dropped = [], []
+    kept, dropped, far = [], [], _far_joints(model)
     for pair, close, contact, changed in zip(pairs, near, touching, change, strict=True):
         first, second = (names[i] for i in pair)
         bodies = [int(model.geom_bodyid[chosen[i]]) for i in pair]
-        reason = None
         # A mocap body is put anywhere later on.
-        if any(model.body_mocapid[model.body_rootid[body]] >= 0 for body in bodies):
-            pass
-        elif contact == len(samples):
+        anywhere = any(model.body_mocapid[model.body_rootid[body]] >= 0 for body in bodies)
+        reason = None
+        if contact == len(samples):
             reason = f"{ALWAYS} of {len(samples)} samples"
         elif close == len(samples) and changed < SAME:
             reason = f"{CONSTANT} in all of {len(samples)} samples"
-        elif close == 0 and not _goes_far(model, *bodies):
+        elif close == 0 and far[bodies[0]] == far[bodies[1]]:
             reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples"
-        if reason is None:
+        if anywhere or reason is None:
             kept.append(pair)
         else:
             dropped.append(DroppedPair(first, second, reason))
     return kept, dropped
 
 
-def _goes_far(model: mujoco.MjModel, first: int, second: int) -> bool:
-    """Whether a joint takes one body far along the other: samples are within a metre of home, or too far apart."""
-    between = _joints_above(model, first) ^ _joints_above(model, second)
-    free, slide = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_SLIDE
+def _far_joints(model: mujoco.MjModel) -> list[frozenset[int]]:
+    """Of each body, the joints above it that go far: samples are within a metre of home, or too far apart."""
+    free, slide = int(mujoco.mjtJoint.mjJNT_FREE), int(mujoco.mjtJoint.mjJNT_SLIDE)
     kinds, (lower, upper) = model.jnt_type, model.jnt_range.T
-    far = ~model.jnt_limited.astype(bool) | (upper - lower > FAR)
-    return any(kinds[j] == free or (kinds[j] == slide and far[j]) for j in between)
-
-
-def _joints_above(model: mujoco.MjModel, body: int) -> set[int]:
-    """The joints that move a body."""
-    found = set[int]()
-    while body:
-        found.update(range(model.body_jntadr[body], model.body_jntadr[body] + model.body_jntnum[body]))
-        body = int(model.body_parentid[body])
+    far = (kinds == free) | ((kinds == slide) & ~(model.jnt_limited.astype(bool) & (upper - lower <= FAR)))
+    found = [frozenset[int]()]
+    for body in range(1, model.nbody):
+        first = model.body_jntadr[body]
+        own = (j for j in range(first, first + model.body_jntnum[body]) if far[j])
+        found.append(found[model.body_parentid[body]].union(own))
     return found
 
 

@@ -17,14 +17,14 @@ def without_disabled(geometry: Geometry, body_names: tuple[str, ...], path: str 
       UnknownNameError: for a link that the robot does not have.
     """
     disabled = _disabled(Path(path), body_names)
+    links = {name: body_names[body] for name, body in zip(geometry.names, geometry.bodies, strict=True)}
     kept, dropped = [], []
     # What is dropped already has that reason, too: for others it may come back.
     for pair in geometry.dropped:
-        bodies = [body_names[geometry.bodies[geometry.names.index(name)]] for name in pair[:2]]
-        reason = disabled.get(frozenset(bodies))
+        reason = disabled.get(frozenset(links[name] for name in pair[:2]))
         dropped.append(pair if reason is None else DroppedPair(*pair[:2], f"SRDF: {reason}"))
     for pair in geometry.pairs:
-        reason = disabled.get(frozenset(body_names[geometry.bodies[i]] for i in pair))
+        reason = disabled.get(frozenset(links[name] for name in geometry.named(pair)))
         if reason is None:
             kept.append(pair)
         else:

@@ -159,14 +159,14 @@ def _whole(
     shape = batch_shape(given | {"targets": first}, ranks)
     values, length = padded(values, steps)
     given = Given(problem, q0, velocity, dt, values, options, jnp.asarray(steps, jnp.int32))
-    return _cut(steps, whole_path(shape, options.candidates, length, given))
+    return steps_of(whole_path(shape, options.candidates, length, given), 0, steps)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _cut(steps: int, motion: Track) -> Track:
-    """The first steps of a motion."""
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def steps_of(motion: Track, first: int, last: int | None) -> Track:
+    """The steps of a motion from one to before another."""
     over_time = {
-        f.name: jax.tree.map(lambda x: x[:steps], getattr(motion, f.name))
+        f.name: jax.tree.map(lambda x: x[first:last], getattr(motion, f.name))
         for f in dataclasses.fields(Track)
         if f.name not in ("dt", "topology", "residual_units")
     }
