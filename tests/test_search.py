@@ -27,8 +27,10 @@ from jaxik import (
     Status,
     search,
 )
+from jaxik.kinematics.sampling import dimensions
+from jaxik.numerics.kronecker import offsets
 from jaxik.solvers.nonlinear.formulation import formulation
-from jaxik.solvers.search.starts import StartSampler, _inward, kronecker_offsets, start_of, starts_of
+from jaxik.solvers.search.starts import StartSampler, _inward, start_of, starts_of
 
 
 def test_what_is_out_of_reach_stalls_at_the_closest_pose() -> None:
@@ -333,7 +335,7 @@ def test_a_search_starts_four_times_from_the_middle_half_after_the_users_own_sta
 
     def starts(problem: jaxik.Problem, key: jax.Array) -> jax.Array:
         q, number = robot.q_home, lambda value: jnp.asarray(value, jnp.int32)
-        shift = kronecker_offsets(key[None], robot.topology)[0]
+        shift = offsets(key[None], dimensions(robot.topology))[0]
         sampler = StartSampler(q[None], q, shift, number(0), number(1), number(128), jnp.ones(()), number(30))
         prepared = formulation(problem)
         found = starts_of(prepared, sampler)
@@ -351,7 +353,7 @@ def test_a_search_starts_four_times_from_the_middle_half_after_the_users_own_sta
 def test_starts_are_spread_evenly_and_not_where_samples_of_the_same_keys_are(impl: str) -> None:
     robot, count = jaxik.load_robot("panda"), 4096
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0, impl=impl), i))(jnp.arange(count))
-    shares = np.asarray(kronecker_offsets(keys, robot.topology), float) / 2**32
+    shares = np.asarray(offsets(keys, dimensions(robot.topology)), float) / 2**32
     # As `robot.sample` draws them: searches for poses sampled with the key that starts come from would begin there.
     samples = np.asarray(jax.vmap(lambda key: jax.random.uniform(key, (robot.nq,), jnp.float32))(keys), float)
     independent = np.corrcoef(np.concatenate([shares, samples], axis=1).T) - np.eye(2 * robot.nq)

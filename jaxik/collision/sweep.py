@@ -138,6 +138,31 @@ class March(NamedTuple):
     seen: Any
 
 
+def stride(before: March, found: Any, free: jax.Array, way_is_free: jax.Array, shortest: Any) -> March:
+    """The march after a look at `share + ahead`: twice as far ahead where the way is free, else half as far.
+
+    Args:
+      before: where it was.
+      found: what is seen there.
+      free (): whether all is free there.
+      way_is_free (): whether it is on the way there; of the first look, at the start, it is not asked.
+      shortest: stride, as a share of the way; where less would be needed the march ends.
+    """
+    first = before.looks == 0
+    free = free & (way_is_free | first)
+    share, half = jnp.where(free, before.share + before.ahead, before.share), before.ahead / 2
+    longer = jnp.where(first, 1, jnp.minimum(2 * before.ahead, 1 - share))
+    ahead = jnp.where(free, longer, jnp.where(half < shortest, 0, half))
+    seen = jax.tree.map(lambda new, old: jnp.where(free | first, new, old), found, before.seen)
+    return March(share, ahead, before.looks + 1, seen)
+
+
+def not_begun(nothing: Any, dtype: Any) -> March:
+    """A march before its first look; `nothing` are zeros like what is seen."""
+    zero = jnp.zeros((), dtype)
+    return March(zero, zero, jnp.zeros((), jnp.int32), nothing)
+
+
 def march(
     look_at: Callable[[jax.Array, jax.Array, Any], tuple[Any, jax.Array, jax.Array]],
     nothing: Any,
@@ -155,18 +180,10 @@ def march(
       shortest: stride, as a share of the way.
     """
 
-    def stride(m: March) -> March:
-        first = m.looks == 0
-        found, free, way_is_free = look_at(m.share + m.ahead, m.ahead, m.seen)
-        free = free & (way_is_free | first)
-        share, half = jnp.where(free, m.share + m.ahead, m.share), m.ahead / 2
-        longer = jnp.where(first, 1, jnp.minimum(2 * m.ahead, 1 - share))
-        ahead = jnp.where(free, longer, jnp.where(half < shortest, 0, half))
-        seen = jax.tree.map(lambda new, old: jnp.where(free | first, new, old), found, m.seen)
-        return March(share, ahead, m.looks + 1, seen)
-
     def goes_on(m: March) -> jax.Array:
         return (m.looks == 0) | ((m.ahead > 0) & (m.looks < looks))
 
-    zero = jnp.zeros((), dtype)
-    return lax.while_loop(goes_on, stride, March(zero, zero, jnp.zeros((), jnp.int32), nothing))
+    def onward(m: March) -> March:
+        return stride(m, *look_at(m.share + m.ahead, m.ahead, m.seen), shortest)
+
+    return lax.while_loop(goes_on, onward, not_begun(nothing, dtype))

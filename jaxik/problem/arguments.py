@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast
@@ -43,3 +44,17 @@ def cast_problem(problem: Problem, dtype: Any) -> Problem:
     robot = problem.robot.astype(dtype)
     rest = cast((problem.tasks, problem.limits, problem.constraints), dtype)
     return jax.tree.unflatten(jax.tree.structure(problem), jax.tree.leaves((robot, *rest, problem.dof_mask)))
+
+
+def random_key(key: Any) -> jax.Array:
+    """A typed key of `jax.random`, or a batch of them."""
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
+        return key
+    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key)[-1:] == (2,):
+        return jax.random.wrap_key_data(jnp.asarray(key))
+    raise JaxikError(f"key is a key of jax.random, jax.random.key(0), or a batch of them; not {key!r}")
+
+
+def keys_of_places(key: jax.Array, place: jax.Array) -> jax.Array:
+    """A key for each element, by its place in the batch."""
+    return jax.vmap(lambda at: jax.random.fold_in(key, at))(place.reshape(-1)).reshape(place.shape)

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape
@@ -15,7 +14,8 @@ from jaxik.batching.method import lanes_that_fit
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics.sampling import dimensions
-from jaxik.problem.arguments import cast_problem, check_problem, configuration
+from jaxik.numerics.kronecker import offsets
+from jaxik.problem.arguments import cast_problem, check_problem, configuration, keys_of_places, random_key
 from jaxik.problem.problem import Problem, check_solvable, levels, without_velocity_tasks
 from jaxik.results.solution import Solution
 from jaxik.robot import batched
@@ -28,7 +28,7 @@ from jaxik.solvers.nonlinear.side_by_side import Piece, solved_apart, with_axis
 from jaxik.solvers.options import SearchOptions
 from jaxik.solvers.search.method import search_method
 from jaxik.solvers.search.selection import chosen
-from jaxik.solvers.search.starts import StartSampler, kronecker_offsets
+from jaxik.solvers.search.starts import StartSampler
 
 # Candidates for each solution that is asked for, where the first that comes is not good enough.
 CANDIDATES = 8
@@ -73,7 +73,7 @@ def search(problem: Problem, key: jax.Array, *, starts: Any = None, options: Sea
     base, starts = _starts(problem.robot, starts)
     reference = base if options.reference is None else options.reference
     reference = configuration("reference", reference, problem.robot)
-    key, options = _typed(key), dataclasses.replace(options, reference=reference)
+    key, options = random_key(key), dataclasses.replace(options, reference=reference)
     shape = batch_shape(*_named(problem, key, starts, options))  # out here: `jit` adds lines of its own to errors
     place = None if key.ndim else jnp.arange(math.prod(shape), dtype=jnp.int32).reshape(shape)
     arguments = {"problem": problem, "key": key, "place": place, "base": base, "starts": starts, "options": options}
@@ -99,15 +99,6 @@ def _named(problem: Problem, key: jax.Array, starts: jax.Array, options: SearchO
     return arguments, {"problem": core_ranks(problem), "key": 0, "starts": 2, "options": core_ranks(options)}
 
 
-def _typed(key: Any) -> jax.Array:
-    """A typed key of `jax.random`, or a batch of them."""
-    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
-        return key
-    if getattr(key, "dtype", None) == jnp.uint32 and np.shape(key)[-1:] == (2,):
-        return jax.random.wrap_key_data(jnp.asarray(key))
-    raise JaxikError(f"key is a key of jax.random, jax.random.key(0), or a batch of them; not {key!r}")
-
-
 @jax.jit
 def _search(
     problem: Problem,
@@ -123,7 +114,7 @@ def _search(
     problem = with_hard_constraints(
         with_clearance(problem), jnp.asarray(FEASIBLE[starts.dtype == jnp.float64], starts.dtype)
     )
-    keys = key if place is None else _keys(key, place)
+    keys = key if place is None else keys_of_places(key, place)
     # Each piece has all batch axes, also those that only targets of others have.
     keys, wide = jnp.broadcast_to(keys, shape), jnp.broadcast_to(base, (*shape, base.shape[-1]))
 
@@ -153,7 +144,7 @@ def _best(
     spread = StartSampler(
         own=starts,
         reference=options.reference,
-        shift=kronecker_offsets(keys.reshape(-1), topology).reshape(*keys.shape, dimensions(topology)),
+        shift=offsets(keys.reshape(-1), dimensions(topology)).reshape(*keys.shape, dimensions(topology)),
         first=jnp.zeros((), jnp.int32),
         stride=jnp.asarray(num_candidates, jnp.int32),
         count=options.max_starts,
@@ -172,11 +163,6 @@ def _best(
     shared = jnp.maximum(-(-(spread.count - place) // num_candidates), 1)
     spread = dataclasses.replace(spread, first=place, count=shared)
     return chosen(run_differentiable(method, (*rest, spread), ranks, SOLUTION, present), options)
-
-
-def _keys(key: jax.Array, place: jax.Array) -> jax.Array:
-    """A key for each element, by its place in the batch."""
-    return jax.vmap(lambda at: jax.random.fold_in(key, at))(place.reshape(-1)).reshape(place.shape)
 
 
 def _candidates(problem: Problem, options: SearchOptions) -> int:

@@ -1,23 +1,20 @@
 """Where the attempts of a global search start: the user's own configurations first, then an even spread."""
 
 import dataclasses
-import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxik.core.pytree import leaf, pytree
 from jaxik.kinematics.reduced import movable
-from jaxik.kinematics.sampling import dimensions, spread
+from jaxik.kinematics.sampling import spread
 from jaxik.kinematics.topology import JointType, Topology, dofs_of_entries
+from jaxik.numerics.kronecker import unit_samples
 from jaxik.numerics.linalg import static_gather
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, project_start
 
-# Of the 32 bits of a share so many are used: as many as a float32 holds, so that both precisions start alike.
-BITS = 24
 # The first starts are drawn from so much of each joint's range, around its middle: near its ends joints get stuck. From
 # anywhere 53 % of a Panda's attempts reach their target, in 27 steps for each that does, from the middle half 80 %, in
 # 14; of a dual arm's 31 %, in 78, and 59 %, in 35. With 0.35 and 0.7 searches take as many steps within 5 %.
@@ -26,8 +23,6 @@ INNER = 0.5
 # them. Processor time per goal in a cage with 4, every other one and 32: of a Panda 136, 174 and 182 us, with none 132;
 # of a dual arm 484, 487 and 505. Elsewhere with 2, 4, 8 and 128 a humanoid takes 31.5, 28.8, 27.7 and 27.1 steps.
 INNER_STARTS = 4
-# 2^32 divided by the golden ratio: multiples of it are far apart.
-GOLDEN = 0x9E3779B9
 
 
 @pytree
@@ -111,7 +106,7 @@ def start_of(prepared: Formulation, starts: StartSet, base: jax.Array, turn: jax
     given = starts.spread
     index, count = given.first + given.stride * turn, given.own.shape[0]
     own = given.own[jnp.minimum(index, count - 1)]
-    drawn = spread(_window(starts, index - count), _unit_samples(given.shift, index - count), given.unlimited_range)
+    drawn = spread(_window(starts, index - count), unit_samples(given.shift, index - count), given.unlimited_range)
     for j in prepared.problem.robot.topology.free_joints:
         place = prepared.problem.robot.topology.joints[j].q_index
         drawn = drawn.at[place : place + 3].add(given.reference[place : place + 3])
@@ -127,19 +122,6 @@ def _window(starts: StartSet, number: jax.Array) -> Robot:
     return dataclasses.replace(starts.window, limit_lower=lower, limit_upper=upper)
 
 
-def _unit_samples(shift: jax.Array, index: jax.Array) -> jax.Array:
-    """Point `index` of a Kronecker sequence in the unit cube (d,)."""
-    place = shift + index.astype(jnp.uint32) * jnp.asarray(_rates(shift.shape[0]))
-    return (place >> (32 - BITS)).astype(jnp.float32) * 2.0**-BITS
-
-
-def _rates(count: int) -> np.ndarray:
-    """Fractional parts of the square roots of the first primes, which fill the cube evenly (Richtmyer, 1951)."""
-    primes = [n for n in range(2, 20 * count + 20) if all(n % p for p in range(2, math.isqrt(n) + 1))]
-    roots = [math.isqrt(prime << 64) & 0xFFFFFFFF for prime in primes[:count]]
-    return np.asarray(roots, np.uint32)
-
-
 def _moving(prepared: Formulation) -> jax.Array:
     """Which entries of a configuration (nq,) a search chooses."""
     robot = prepared.problem.robot
@@ -147,23 +129,3 @@ def _moving(prepared: Formulation) -> jax.Array:
     if prepared.problem.dof_mask is not None:
         moving = moving & movable(robot.topology, prepared.problem.dof_mask)
     return static_gather(moving, dofs_of_entries(robot.topology))
-
-
-def kronecker_offsets(keys: jax.Array, topology: Topology) -> jax.Array:
-    """A shift (n, d) for each of n keys: their words, hashed with the number of the dimension.
-
-    To draw d numbers from each key by `jax.random` was a tenth of the time in which a search compiles.
-    """
-    numbers = jnp.arange(1, dimensions(topology) + 1, dtype=jnp.uint32) * np.uint32(GOLDEN)
-    words = jax.random.key_data(keys).astype(jnp.uint32)
-    shift = jnp.broadcast_to(numbers, (words.shape[0], numbers.shape[0]))
-    for i in range(words.shape[1]):
-        shift = _hashed(shift ^ words[:, i : i + 1])
-    return shift
-
-
-def _hashed(x: jax.Array) -> jax.Array:
-    """A number of 32 bits for each one, all bits of which hang on all of its bits (Wellons, "lowbias32", 2018)."""
-    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
-    return x ^ (x >> 16)

@@ -1,7 +1,6 @@
 """One step of a loop that follows targets: where it leads, and how it did there."""
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,12 +11,9 @@ from jaxik.core.pytree import core_ranks, leaf, pytree, shapes_of_one
 from jaxik.core.status import DerivativeStatus, Outcome, Status
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.motion import Motion
-from jaxik.limits.acceleration import AccelerationLimit
-from jaxik.limits.base import Limit
 from jaxik.limits.combine import merged_bounds, merged_rows
 from jaxik.limits.jerk import JerkLimit
-from jaxik.limits.per_joint import on_rates
-from jaxik.limits.velocity import VelocityLimit
+from jaxik.limits.shares import shares_of
 from jaxik.problem.problem import (
     Problem,
     constants_of,
@@ -27,7 +23,6 @@ from jaxik.problem.problem import (
     limits_of,
 )
 from jaxik.qp_solver import ActiveSet
-from jaxik.robot.robot import Robot
 from jaxik.solvers.differential.linearization import linearized
 from jaxik.solvers.differential.step import stepped
 from jaxik.solvers.differential.yielded import yielded_of
@@ -205,29 +200,6 @@ def described_of(
     stuck = (status == Status.CONVERGED) & (moved <= REST) & ~starting & ~jnp.all(jnp.asarray(met, bool))
     status = jnp.where(stuck, Status.STALLED, status).astype(jnp.int32)
     return Described(residuals, status, *shares)
-
-
-def shares_of(
-    limits: Sequence[Limit], robot: Robot, velocity: jax.Array, acceleration: jax.Array, jerk: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The largest speed, acceleration and jerk () of a joint, relative to limits on them; zero without any."""
-    share = jnp.zeros((), velocity.dtype)
-    speeds, accelerations, jerks = [share], [share], [share]
-    for limit in limits:
-        if isinstance(limit, VelocityLimit):
-            lower, upper = limit.bounds(robot, None, Motion(jnp.ones((), velocity.dtype)))  # type: ignore[arg-type]
-            speeds.append(_largest_share(velocity, jnp.where(velocity < 0, lower, upper)))
-        elif isinstance(limit, AccelerationLimit):
-            accelerations.append(_largest_share(acceleration, on_rates(robot, limit.max_acceleration, jnp.inf)))
-        elif isinstance(limit, JerkLimit):
-            jerks.append(_largest_share(jerk, on_rates(robot, limit.max_jerk, jnp.inf)))
-    return tuple(jnp.max(jnp.stack(shares)) for shares in (speeds, accelerations, jerks))  # type: ignore[return-value]
-
-
-def _largest_share(value: jax.Array, limit: jax.Array) -> jax.Array:
-    """The largest share () that values (nv,) have of their limits, which may be infinite; zero where nothing moves."""
-    moves = value != 0
-    return jnp.max(jnp.where(moves, jnp.abs(value) / jnp.where(moves, jnp.abs(limit), 1), 0), initial=0)
 
 
 def _is_elastic(problem: Problem) -> bool:

@@ -13,6 +13,7 @@ from jaxik.core.trees import part_units
 from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.limits.elastic import Elastic
+from jaxik.limits.shares import shares_of
 from jaxik.problem.problem import (
     Problem,
     constants_of,
@@ -27,7 +28,7 @@ from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances
 from jaxik.solvers.tracking.banded import ORDERS, later
 from jaxik.solvers.tracking.horizon import coordinates
-from jaxik.solvers.tracking.loop import described_of, shares_of
+from jaxik.solvers.tracking.loop import described_of
 from jaxik.solvers.tracking.path_setting import Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
 from jaxik.tasks.weights import row_weights, unmet
