@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from jaxik.solvers.differential.linearization import Linearization
     from jaxik.solvers.differential.step import StepResult, linearize, step
     from jaxik.solvers.nonlinear.solve import SolveOptions, solve
+    from jaxik.solvers.planning.options import PlanningOptions
+    from jaxik.solvers.planning.plan_motion import plan_motion
     from jaxik.solvers.search.search import SearchOptions, search
     from jaxik.solvers.tracking.interpolate import interpolate
     from jaxik.solvers.tracking.loop import TrackState
@@ -130,6 +132,7 @@ __all__ = [
     "Picture",
     "Plan",
     "Planes",
+    "PlanningOptions",
     "Points",
     "PositionLimit",
     "PostureTask",
@@ -169,6 +172,7 @@ __all__ = [
     "load",
     "load_robot",
     "open_dataset",
+    "plan_motion",
     "plot_trace",
     "plot_track",
     "pytree",
@@ -236,6 +240,8 @@ _NAMES = {  # by module
     "jaxik.solvers.differential.linearization": "Linearization",
     "jaxik.solvers.differential.step": "StepResult linearize step",
     "jaxik.solvers.nonlinear.solve": "SolveOptions solve",
+    "jaxik.solvers.planning.options": "PlanningOptions",
+    "jaxik.solvers.planning.plan_motion": "plan_motion",
     "jaxik.solvers.search.search": "SearchOptions search",
     "jaxik.solvers.tracking.interpolate": "interpolate",
     "jaxik.solvers.tracking.loop": "TrackState",

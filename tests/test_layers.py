@@ -17,7 +17,7 @@ GROUND = frozenset({"core", "numerics"})
 MOVING = GROUND | {"kinematics", "robot", "collision"}
 BELOW_PROBLEM = MOVING | {"tasks", "limits"}
 BELOW_SOLVERS = BELOW_PROBLEM | {"batching", "qp_solver", "results", "problem"}
-VERBS = {"solvers.differential", "solvers.nonlinear", "solvers.search", "solvers.tracking"}
+VERBS = {"solvers.differential", "solvers.nonlinear", "solvers.planning", "solvers.search", "solvers.tracking"}
 EVERYTHING = BELOW_SOLVERS | VERBS | {"robot.loading", "solvers"}
 ALLOWED = {
     "core": NOTHING,
@@ -38,6 +38,7 @@ ALLOWED = {
     "solvers.nonlinear": BELOW_SOLVERS | {"solvers"},
     "solvers.search": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
+    "solvers.planning": BELOW_SOLVERS | {"solvers"},
     "solvers.asynchronous": BELOW_SOLVERS | {"solvers", "solvers.nonlinear", "solvers.tracking"},
     "datasets": EVERYTHING,
     "retargeting": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear", "solvers.tracking"},

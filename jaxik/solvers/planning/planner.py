@@ -1,0 +1,177 @@
+"""How a path is planned, of one element: one look at one configuration a step, so that no element waits for another.
+
+In the first round trees grow until they join; in the second the path through them is shortened, and its corners are
+rounded. Whatever is looked at is a straight way, marched along as far as it is known to be free.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.method import Method, Phase
+from jaxik.collision.sweep import March, not_begun, stride
+from jaxik.core.status import Status
+from jaxik.solvers.planning.corners import Rounding, chord_of, rounded, unrounded
+from jaxik.solvers.planning.setting import Setting, nothing_seen, seen_at, setting_of
+from jaxik.solvers.planning.shortcuts import Cut, Path, proposed, shortened
+from jaxik.solvers.planning.trees import WAYPOINTS, Trees, grown, length_of, path_through, planted
+
+# Looks at one way at most, and the shortest stride [rad or m], as the root of the sum of squares over joints.
+LOOKS, SHORTEST = 64, 0.02
+# What is looked at: ways between trees, shortcuts, chords of corners; and nothing more.
+GROWING, SHORTENING, ROUNDING, DONE = range(4)
+
+
+class Planned(NamedTuple):
+    """What is known after a round.
+
+    Attributes:
+      stage (): int32.
+      path: the waypoints.
+      sizes (K,): of corners.
+      status (): int32, of `Status`.
+      looks (): int32, so far.
+    """
+
+    stage: jax.Array
+    path: Path
+    sizes: jax.Array
+    status: jax.Array
+    looks: jax.Array
+
+
+class State(NamedTuple):
+    """A way from `begin` (nq,) to `end` (nq,), how far it is known to be free, and what it is looked at for.
+
+    Attributes:
+      aside (nq,): how far the path that is meant may be from the way.
+      wall (): the least share of the way at which something was not free; 2: nothing was.
+      blocked (): whether an end of the motion is not free.
+    """
+
+    stage: jax.Array
+    begin: jax.Array
+    end: jax.Array
+    aside: jax.Array
+    march: March
+    wall: jax.Array
+    trees: Trees
+    path: Path
+    cut: Cut
+    rounding: Rounding
+    blocked: jax.Array
+    looks: jax.Array
+
+
+@functools.cache
+def planning_method(width: int) -> Method:
+    """From a problem, both ends (nq,), a shift and options to what is `Planned`."""
+    phase = Phase(
+        active=lambda result: result.stage < DONE,
+        init=_begun,
+        step=_looked,
+        ended=lambda state: state.stage == DONE,
+        conclude=_concluded,
+        repeated=True,
+    )
+    return Method(setting_of, _start, (phase,), lambda setting, result, record: result, width=width)
+
+
+def _start(setting: Setting) -> Planned:
+    points = jnp.broadcast_to(setting.first, (WAYPOINTS, *setting.first.shape))
+    path = Path(points, jnp.ones((), jnp.int32))
+    stage = jnp.where(setting.status == Status.CONVERGED, GROWING, DONE).astype(jnp.int32)
+    zero = jnp.zeros((), jnp.int32)
+    return Planned(stage, path, jnp.zeros(WAYPOINTS, points.dtype), setting.status, zero)
+
+
+def _begun(setting: Setting, result: Planned, number: jax.Array) -> State:
+    trees, begin, end = planted(setting)
+    cut = proposed(result.path, setting.shift, jnp.zeros((), jnp.int32))
+    grows = result.stage == GROWING
+    return State(
+        stage=result.stage,
+        begin=jnp.where(grows, begin, cut.begin),
+        end=jnp.where(grows, end, cut.end),
+        aside=jnp.zeros_like(begin),
+        march=not_begun(nothing_seen(setting), begin.dtype),
+        wall=jnp.full((), 2, begin.dtype),
+        trees=trees,
+        path=result.path,
+        cut=cut,
+        rounding=unrounded(result.path),
+        blocked=jnp.zeros((), bool),
+        looks=result.looks,
+    )
+
+
+def _looked(setting: Setting, state: State) -> State:
+    """One look further along the way; where that ends, what follows from it and the next way."""
+    way, before = state.end - state.begin, state.march
+    share = before.share + before.ahead
+    seen = seen_at(setting, state.begin + share * way, before.ahead * way, state.aside, before.seen)
+    length = length_of(way)
+    shortest = SHORTEST / jnp.where(length > 0, length, 1)
+    march = stride(before, seen.looks, seen.free, seen.way_is_free, shortest)
+    # Behind what is not free nothing is looked at: the way to it is halved.
+    wall = jnp.where(seen.free, state.wall, jnp.minimum(state.wall, share))
+    half = (wall - march.share) / 2
+    ahead = jnp.where(half < shortest, 0, jnp.minimum(march.ahead, half))
+    march = march._replace(ahead=jnp.where(wall > 1, march.ahead, ahead))
+    looks = state.looks + 1
+    blocked = (before.looks == 0) & ~seen.free & (state.stage == GROWING)
+    over = (march.ahead == 0) | (march.looks == LOOKS)
+    after, still = _next(setting, state, march), state._replace(march=march, wall=wall)
+    after = jax.tree.map(lambda new, old: jnp.where(over, new, old), after, still)
+    ends = blocked | (looks >= setting.options.max_looks) | (after.stage == DONE)
+    stage = jnp.where(ends, DONE, after.stage).astype(jnp.int32)
+    return after._replace(stage=stage, blocked=blocked, looks=looks)
+
+
+def _next(setting: Setting, state: State, march: March) -> State:
+    """What follows from a way that was free as far as it was marched along."""
+    arrived = march.share == 1
+    grows, shortens, rounds = (state.stage == stage for stage in (GROWING, SHORTENING, ROUNDING))
+    trees, begin, end = grown(setting, state.trees, state.begin, march.share, state.end)
+    path = shortened(state.path, state.cut, arrived & shortens)
+    tried = state.cut.tried + shortens
+    ready = (tried >= setting.options.shortcuts) | (path.number <= 2)
+    cut = proposed(path, setting.shift, tried)
+    rounding = rounded(path, state.rounding, arrived)
+    rounding = jax.tree.map(lambda new, old: jnp.where(rounds, new, old), rounding, state.rounding)
+    stage = jnp.where(shortens & ready, ROUNDING, state.stage)
+    stage = jnp.where((stage == ROUNDING) & (rounding.corner >= path.number - 1), DONE, stage)
+    stage = jnp.where(grows & trees.joined, DONE, stage).astype(jnp.int32)
+    chord = chord_of(path, rounding)
+    along = stage == ROUNDING
+    return State(
+        stage=stage,
+        begin=jnp.where(grows, begin, jnp.where(along, chord[0], cut.begin)),
+        end=jnp.where(grows, end, jnp.where(along, chord[1], cut.end)),
+        aside=jnp.where(along, chord[2], 0),
+        march=not_begun(march.seen, march.share.dtype),
+        wall=jnp.full_like(march.share, 2),
+        trees=trees,
+        path=path,
+        cut=cut,
+        rounding=rounding,
+        blocked=state.blocked,
+        looks=state.looks,
+    )
+
+
+def _concluded(setting: Setting, before: Planned, state: State) -> tuple[Planned, jax.Array]:
+    """After the first round the path through both trees; after the second, that as it is then."""
+    grew = before.stage == GROWING
+    points, count = path_through(state.trees)
+    found = state.trees.joined & (count > 0)
+    path = Path(points, count)
+    path = jax.tree.map(lambda new, old: jnp.where(grew & found, new, jnp.where(grew, old, new)), path, before.path)
+    path = jax.tree.map(lambda new, old: jnp.where(grew, new, old), path, state.path)
+    failed = jnp.where(state.blocked, Status.COLLIDES, Status.TIMEOUT)
+    status = jnp.where(grew & ~found, failed, before.status).astype(jnp.int32)
+    more = grew & found & (count > 2) & (state.looks < setting.options.max_looks)
+    stage = jnp.where(more, SHORTENING, DONE).astype(jnp.int32)
+    return Planned(stage, path, state.rounding.sizes, status, state.looks), jnp.zeros((), bool)

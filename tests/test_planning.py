@@ -1,0 +1,203 @@
+"""`plan_motion`: free all the way by C MuJoCo, as fast as limits allow, and statuses that say what was wrong."""
+
+import itertools
+
+import chex
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik.solvers.planning.shortcuts import Path
+from jaxik.solvers.planning.timing import timed
+from jaxik.solvers.planning.trees import WAYPOINTS
+
+MARGIN, SPEED, ACCELERATION, DT, STEPS = 0.01, 1.5, 6.0, 0.02, 500
+DISCS = np.array([[0.75, 0.0, 0.0], [-0.3, 0.75, 0.0], [0.3, -0.75, 0.0]])
+LINK = '<body name="link{i}" pos="{x} 0 0"><joint name="j{i}" axis="0 0 1" range="-2.8 2.8"/>'
+LINK += '<geom name="g{i}" type="capsule" fromto="0 0 0 0.4 0 0" size="0.04"/>'
+
+
+def xml(discs: np.ndarray = DISCS) -> str:
+    """An arm of three links in a plane, and discs."""
+    links = "".join(LINK.format(i=i, x=0.4 * (i > 0)) for i in range(3)) + "</body>" * 3
+    shapes = "".join(f'<geom type="sphere" size="0.15" pos="{x} {y} {z}"/>' for x, y, z in discs)
+    return f'<mujoco><compiler angle="radian"/><worldbody>{links}{shapes}</worldbody></mujoco>'
+
+
+def limits(*more: jaxik.Limit, discs: np.ndarray = DISCS) -> tuple[jaxik.Limit, ...]:
+    world = jaxik.World(spheres=jaxik.Spheres(discs, np.full(discs.shape[:-1], 0.15)))
+    apart = jaxik.CollisionLimit(world, margin=MARGIN)
+    speed, acceleration = jaxik.VelocityLimit(SPEED), jaxik.AccelerationLimit(ACCELERATION)
+    return jaxik.ConfigurationLimit(), apart, speed, acceleration, *more
+
+
+@pytest.fixture(scope="module")
+def arm() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(xml(np.zeros((0, 3)))), geometry="model")
+
+
+def problem_of(arm: jaxik.Robot, *more: jaxik.Limit, discs: np.ndarray = DISCS, **fields: object) -> jaxik.Problem:
+    tasks = {"rest": jaxik.PostureTask(arm.q_home)}
+    return jaxik.Problem(arm, tasks, limits(*more, discs=discs), **fields)
+
+
+def planned(problem: jaxik.Problem, q0: object, q1: object, steps: int = STEPS, **options: int) -> jaxik.Track:
+    options = jaxik.PlanningOptions(**options) if options else None
+    return jaxik.plan_motion(problem, q0, q1, jax.random.key(0), dt=DT, num_steps=steps, options=options)
+
+
+@pytest.fixture(scope="module")
+def ends(arm: jaxik.Robot) -> tuple[np.ndarray, np.ndarray]:
+    """Free configurations, of which the straight ways are mostly not free."""
+    q = arm.sample(jax.random.key(5), (2048,))
+    free = q[np.asarray(arm.clearance(q, limits()[1].world)) > MARGIN + 1e-3][:512]
+    first, last = free[:256], free[256:]
+    blocked = np.asarray(arm.in_collision(first, limits()[1].world, to=last))
+    order = np.argsort(~blocked, kind="stable")[:64]
+    return np.asarray(first[order]), np.asarray(last[order])
+
+
+@pytest.fixture(scope="module")
+def motion(arm: jaxik.Robot, ends: tuple[np.ndarray, np.ndarray]) -> jaxik.Track:
+    return planned(problem_of(arm), *ends)
+
+
+def least_distance(q: np.ndarray, discs: np.ndarray = DISCS) -> float:
+    """By C MuJoCo, over all pairs that the arm keeps apart, at configurations (n, 3)."""
+    model = mujoco.MjModel.from_xml_string(xml(discs))
+    data, fixed = mujoco.MjData(model), range(3, model.ngeom)
+    pairs = [(i, j) for i in range(3) for j in fixed] + [(0, 2)]
+    least = np.inf
+    for each in q:
+        data.qpos[:] = each
+        mujoco.mj_kinematics(model, data)
+        least = min(least, *(mujoco.mj_geomDistance(model, data, i, j, 1.0, None) for i, j in pairs))
+    return least
+
+
+def test_motions_keep_the_margin_all_the_way(motion: jaxik.Track, ends: tuple[np.ndarray, np.ndarray]) -> None:
+    status = np.asarray(motion.status)
+    assert (status == jaxik.Status.CONVERGED).all(axis=0).mean() >= 0.95
+    for i in np.flatnonzero((status == jaxik.Status.CONVERGED).all(axis=0))[:12]:
+        q = np.concatenate([ends[0][i][None], np.asarray(motion.q)[:, i]])
+        way = np.stack([a + s * (b - a) for a, b in itertools.pairwise(q) for s in (0.0, 0.5)])
+        # Between steps the path is a curve, and its chord is off by a dt^2 / 8 at most.
+        assert least_distance(way) > MARGIN - 3e-4
+        np.testing.assert_array_equal(q[-1], ends[1][i])
+
+
+def test_straight_ways_would_have_collided(ends: tuple[np.ndarray, np.ndarray]) -> None:
+    first, last = ends
+    deep = [least_distance(a + np.linspace(0, 1, 50)[:, None] * (b - a)) < 0 for a, b in zip(first, last, strict=True)]
+    assert np.mean(deep) > 0.9
+
+
+def test_limits_hold_and_one_of_them_is_used_most_of_the_time(motion: jaxik.Track) -> None:
+    assert float(motion.peak_speed.max()) <= 1 and float(motion.peak_acceleration.max()) <= 1 + 1e-6
+    found = np.asarray(motion.status[-1]) == jaxik.Status.CONVERGED
+    moves = (np.abs(np.asarray(motion.velocity)) > 1e-6).any(axis=-1)[:, found]
+    used = np.maximum(np.asarray(motion.speed_share), np.asarray(motion.acceleration_share))[:, found]
+    assert np.mean(used[moves] > 0.9) > 0.85
+
+
+def test_a_lone_joint_takes_the_time_of_a_trapezoid() -> None:
+    # 1 rad at 1 rad/s and 4 rad/s2: 1/4 s to gain speed, as much to lose it, and 3/4 rad at full speed.
+    with jax.enable_x64(True):
+        points, one = jnp.zeros((WAYPOINTS, 1)).at[1:].set(1.0), jnp.ones(1)
+        path = Path(points, jnp.asarray(2))
+        found = timed(path, jnp.zeros(WAYPOINTS), -one, one, 4 * one, jnp.asarray(0.01), 150)
+    np.testing.assert_allclose(found.duration, 1.25, rtol=1e-4)
+    np.testing.assert_allclose(found.q[[24, 62, 99], 0], [0.125, 0.505, 0.875], atol=1e-4)
+
+
+STATUSES = {
+    "overlapping start": ((0.0, 0.0, 0.0), (1.5, 0.0, 0.0), {}, jaxik.Status.COLLIDES),
+    "overlapping end": ((1.5, 0.0, 0.0), (0.0, 0.0, 0.0), {}, jaxik.Status.COLLIDES),
+    "outside of limits": ((1.5, 0.0, 0.0), (1.5, 3.0, 0.0), {}, jaxik.Status.INFEASIBLE),
+    "no number": ((1.5, 0.0, np.nan), (1.5, 0.5, 0.0), {}, jaxik.Status.NONFINITE),
+    "too few looks": ((0.6, 0.0, 0.0), (-0.6, 0.0, 0.0), {"max_looks": 3}, jaxik.Status.TIMEOUT),
+}
+
+
+@pytest.mark.parametrize("case", STATUSES, ids=str)
+def test_what_cannot_be_planned_stands_still_and_says_why(arm: jaxik.Robot, case: str) -> None:
+    q0, q1, options, status = STATUSES[case]
+    found = planned(problem_of(arm), q0, q1, **options)
+    assert set(np.asarray(found.status).tolist()) == {status}
+    assert np.isfinite(found.q).all()
+    np.testing.assert_allclose(found.q, np.broadcast_to(np.nan_to_num(q0), found.q.shape), atol=1e-6)
+
+
+def test_a_motion_that_is_not_over_says_so_at_its_last_step(arm: jaxik.Robot) -> None:
+    found = planned(problem_of(arm), [1.0, 0.0, 0.0], [1.0, 0.0, 1.5], steps=20)
+    assert (np.asarray(found.status[:-1]) == jaxik.Status.CONVERGED).all()
+    assert found.status[-1] == jaxik.Status.TIMEOUT
+
+
+def test_an_element_in_a_batch_is_planned_as_alone(
+    arm: jaxik.Robot, ends: tuple[np.ndarray, np.ndarray], motion: jaxik.Track
+) -> None:
+    alone = planned(problem_of(arm), ends[0][0], ends[1][0])
+    np.testing.assert_allclose(alone.q, motion.q[:, 0], atol=1e-5)
+
+
+def test_each_element_has_obstacles_of_its_own(arm: jaxik.Robot) -> None:
+    discs = np.stack([DISCS, DISCS + np.array([[0.0, 0.0, 5.0]])])
+    found = planned(problem_of(arm, discs=discs), np.tile([0.6, 0.0, 0.0], (2, 1)), np.tile([-0.6, 0.0, 0.0], (2, 1)))
+    assert (np.asarray(found.status[-1]) == jaxik.Status.CONVERGED).all()
+    sideways = np.abs(np.asarray(found.q)[:, :, 1:]).max(axis=(0, 2))
+    assert sideways[0] > 0.3 and sideways[1] < 1e-6  # nothing is in the way of the second
+
+
+def test_what_is_held_stays(arm: jaxik.Robot) -> None:
+    held = problem_of(arm, dof_mask=jnp.array([True, True, False]))
+    found = planned(held, [0.6, 0.0, 0.1], [-0.6, 0.0, 0.1])
+    assert (np.asarray(found.status[-1]) == jaxik.Status.CONVERGED).all()
+    np.testing.assert_allclose(found.q[:, 2], 0.1, atol=1e-7)
+    assert planned(held, [0.6, 0.0, 0.1], [-0.6, 0.0, 0.4]).status[0] == jaxik.Status.INFEASIBLE
+
+
+def test_new_ends_limits_and_obstacles_compile_nothing(
+    arm: jaxik.Robot, ends: tuple[np.ndarray, np.ndarray], motion: jaxik.Track
+) -> None:
+    @chex.assert_max_traces(1)
+    def plan(discs: jax.Array, speed: jax.Array, q0: jax.Array, q1: jax.Array, looks: jax.Array) -> jax.Array:
+        world = jaxik.World(spheres=jaxik.Spheres(discs, jnp.full(3, 0.15)))
+        every = jaxik.CollisionLimit(world), jaxik.VelocityLimit(speed), jaxik.ConfigurationLimit()
+        problem = jaxik.Problem(arm, {"rest": jaxik.PostureTask(arm.q_home)}, every)
+        options = jaxik.PlanningOptions(max_looks=looks)
+        return jaxik.plan_motion(problem, q0, q1, jax.random.key(0), dt=DT, num_steps=10, options=options).q
+
+    run = jax.jit(plan)
+    for scale in (1.0, 0.9):
+        run(scale * DISCS, jnp.asarray(scale), scale * ends[0][0], scale * ends[1][0], jnp.asarray(round(100 * scale)))
+
+
+ERRORS = {
+    "no limit of speed": (lambda arm: jaxik.Problem(arm, {"r": jaxik.PostureTask(arm.q_home)}), "VelocityLimit"),
+    "a limit it does not hold": (lambda arm: problem_of(arm, jaxik.JerkLimit(9.0)), "JerkLimit"),
+    "a constraint": (
+        lambda arm: problem_of(
+            arm, constraints={"tip": jaxik.FrameTask(arm.frame("link2"), np.zeros(3), orientation_cost=None)}
+        ),
+        "constraints",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS, ids=str)
+def test_what_is_not_held_is_an_error(arm: jaxik.Robot, case: str) -> None:
+    make, words = ERRORS[case]
+    with pytest.raises(jaxik.JaxikError, match=words):
+        planned(make(arm), arm.q_home, arm.q_home)
+
+
+def test_there_are_no_derivatives(arm: jaxik.Robot) -> None:
+    def last(q0: jax.Array) -> jax.Array:
+        return planned(problem_of(arm), q0, jnp.array([1.0, 0.3, 0.0])).q.sum()
+
+    with pytest.raises(jaxik.JaxikError, match="no derivatives"):
+        jax.grad(last)(jnp.array([1.0, 0.0, 0.0]))
