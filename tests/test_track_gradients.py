@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import numpy as np
 import pytest
 from derivatives import PLANAR
@@ -13,6 +14,7 @@ from tables import mostly_exhaustive
 
 import jaxik
 from jaxik import AccelerationLimit, ConfigurationLimit, FrameTask, PostureTask, Problem, VelocityLimit, track
+from jaxik.solvers.tracking.targets import aimed_ahead
 
 STEPS = 5
 
@@ -71,3 +73,17 @@ def test_derivatives_are_those_of_the_loop(mode: str) -> None:
     assert 0.99 < float(jnp.max(found.peak_speed)) < 1.01 and float(jnp.max(found.peak_acceleration)) > 0.5
     ahead, behind = (program(jax.tree.map(lambda x, d, h=h: x + h * d, at, along), along)[0] for h in (1e-6, -1e-6))
     assert np.isclose(slope, (ahead - behind) / 2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, 0.0, np.inf])
+def test_a_target_that_is_none_leaves_the_derivatives_of_others_alone(bad: float) -> None:
+    """A rotation that is none in one element, where a gain below 1 aims ahead of what moves."""
+    poses = PLANAR.frame_pose(jnp.array([[0.1, 0.4], [0.6, 1.2]]), "tip").wxyz_xyz
+    asked = Problem(PLANAR, {"tip": FrameTask(PLANAR.frame("tip"), jaxlie.SE3(poses), gain=0.5)})
+
+    def aim(shift: jax.Array) -> jax.Array:
+        now = jaxlie.SE3(poses.at[0, :4].set(bad).at[:, 4:].add(shift))
+        aims = aimed_ahead(asked, {"tip": {"target": jaxlie.SE3(poses)}}, {"tip": {"target": now}}, jnp.asarray(1.0))
+        return jnp.sum(aims["tip"]["target"].wxyz_xyz[1] ** 2)
+
+    np.testing.assert_allclose(jax.grad(aim)(jnp.zeros(3)), 4 * np.asarray(poses[1, 4:]), atol=1e-9)

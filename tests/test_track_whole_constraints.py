@@ -91,6 +91,24 @@ def test_the_path_holds_and_what_yields_is_said() -> None:
     assert "mid" in str(found())
 
 
+def test_constraints_hold_where_the_path_is_out_of_reach() -> None:
+    """A tip that is led farther than its own joint goes, while a constraint keeps the other one where it is."""
+    tip, mid = (FrameTask(slides().frame(name), along(0.5), orientation_cost=None) for name in ("tip", "mid"))
+    asked = 9.0 + 1.5 * TIMES
+    options = WholePathOptions(candidates=2)
+    motion = track(
+        Problem(slides(), {"tip": tip}, constraints={"mid": mid}),
+        None,
+        DT,
+        {"tip": along(asked)},
+        mode="whole",
+        options=options,
+    )
+    np.testing.assert_allclose(motion.q[:, 0], 0.5, atol=1e-9)
+    np.testing.assert_allclose(motion.q[:, 1], np.minimum(asked - 0.5, 8.85), atol=1e-6)
+    assert set(np.asarray(motion.status)[asked > 9.36].tolist()) == {Status.STALLED}
+
+
 @cache
 def planar() -> jaxik.Robot:
     return jaxik.load_robot(mujoco.MjModel.from_xml_string(PLANAR))

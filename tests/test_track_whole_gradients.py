@@ -21,6 +21,7 @@ from jaxik import (
     JerkLimit,
     PostureTask,
     Problem,
+    Status,
     VelocityLimit,
     WholePathOptions,
     track,
@@ -36,7 +37,7 @@ STEPS, DT = 24, 0.05
 
 
 @cache
-def robot(dtype: str = "float64") -> jaxik.Robot:
+def robot(dtype: str) -> jaxik.Robot:
     return jaxik.load_robot(mujoco.MjModel.from_xml_string(PLANAR)).astype(dtype)
 
 
@@ -47,14 +48,14 @@ def start() -> dict[str, Any]:
     size = np.array([0.175, 0.14, -0.21])
     q = np.array([0.2, 0.9, 0.8]) + size * np.sin(2 * np.pi * t * np.array([1.0, 1.2, 0.8]))
     at = {
-        "targets": robot().frame_pose(jnp.asarray(q), "tip").translation(),
+        "targets": robot("float64").frame_pose(jnp.asarray(q), "tip").translation(),
         "q0": jnp.asarray(q[0]),
         "velocity": jnp.asarray((q[1] - q[0]) / DT),
         "dt": jnp.asarray(DT),
         "limits": jnp.array([1.143, 22.7, 751.0]),
         "cost": jnp.asarray(0.3),
         "rest": jnp.array([0.1, 0.8, 0.6]),
-        "body_position": robot().body_position,
+        "body_position": robot("float64").body_position,
     }
     return {name: jnp.asarray(x) for name, x in at.items()}
 
@@ -86,6 +87,9 @@ def total(at: dict[str, Any]) -> tuple[jax.Array, Any]:
     return jnp.sum(found), (found, motion)
 
 
+gradient = jax.jit(jax.grad(total, has_aux=True))
+
+
 @cache
 def along() -> dict[str, jax.Array]:
     """A direction in which the path stays in the plane."""
@@ -105,7 +109,7 @@ def by_name(given: bool, mode: str) -> tuple[dict[str, float], dict[str, float],
     spread = lambda x, h: h.reshape(-1, *(1,) * x.ndim) * x  # noqa: E731
     at = {n: start()[n] + spread(along()[n], h) for n, h in zip(names, steps.T, strict=True)}
     if mode == "reverse":
-        slopes, (found, motion) = jax.jit(jax.grad(total, has_aux=True))(at)
+        slopes, (found, motion) = gradient(at)
         ours = {n: float(jnp.vdot(slopes[n][0], along()[n])) for n in names}
     else:
         own = np.concatenate([np.eye(len(names)), np.zeros((2 * len(names), len(names)))])
@@ -126,6 +130,20 @@ def test_derivatives_are_those_of_the_motion(mode: str, given: bool) -> None:
     assert (motion.derivative_status == DerivativeStatus.EXACT).all()
     for name, found in ours.items():
         assert found == pytest.approx(differences[name], rel=1e-6, abs=1e-6), name
+
+
+def test_a_start_that_is_no_number_leaves_the_derivatives_of_others_alone() -> None:
+    count = 3 * len(start())
+    at = {name: jnp.tile(x, (count, *(1,) * x.ndim)) for name, x in start().items()}
+    slopes, (_, motion) = gradient(at | {"q0": at["q0"].at[0, 1].set(jnp.nan)})
+    assert np.isfinite(motion.q).all()
+    assert set(np.asarray(motion.status[:, 0]).tolist()) == {Status.NONFINITE}
+    assert (np.asarray(motion.status)[:, 1:] == Status.CONVERGED).all()
+    assert (np.asarray(motion.derivative_status[:, 0]) == DerivativeStatus.UNAVAILABLE).all()
+    for name, slope in slopes.items():
+        # Velocities are displacements by dt, whatever these are.
+        assert np.isfinite(slope).all() and np.any(np.asarray(slope[1])), name
+        assert name == "dt" or not np.any(np.asarray(slope[0])), name
 
 
 @exhaustive

@@ -45,7 +45,8 @@ class Horizon(NamedTuple):
 
     Attributes:
       problem: leaves of tasks over time (N, *batch, ...); its tasks are those of the path and preferences.
-      path: names of the tasks of the path; static.
+      path: names of the tasks of the path, and of constraints that hold; static.
+      firm: names of the latter; static.
       stage (N, *batch), or of axes of size one: whether a stage is a waypoint.
       known: by name of a task (N, *batch), whether its target counts, which may not be finite; all do of others.
       bounds: by order, lower and upper (2, *batch, nv) of displacement, and of its first and second difference.
@@ -61,6 +62,7 @@ class Horizon(NamedTuple):
 
     problem: Problem
     path: tuple[str, ...]
+    firm: tuple[str, ...]
     stage: jax.Array
     known: dict[str, jax.Array]
     bounds: tuple[jax.Array, ...]
@@ -126,6 +128,7 @@ class Rows(NamedTuple):
       residual (m,), jacobian (m, nv): of the path and of constraints that yield, weighted.
       tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
       penalty (m,): of rows that yield, infinite for those of the path.
+      firm (m,): which rows are of constraints that hold.
       preferred_square (nv, nv), preferred_gradient (nv,), preferred_cost (): of preferences, J'J, J'r and r'r / 2.
       curvature (nv, nv): what the Hessian has beyond J'J.
       at (nv,): coordinates of joints.
@@ -137,6 +140,7 @@ class Rows(NamedTuple):
     jacobian: jax.Array
     tolerance: jax.Array
     penalty: jax.Array
+    firm: jax.Array
     preferred_square: jax.Array
     preferred_gradient: jax.Array
     preferred_cost: jax.Array
@@ -179,7 +183,9 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         kin = forward(constants_of(robot, tasks.values()), q)
         kept = _kept(horizon, tasks)
         preferred = {n: t for n, t in tasks.items() if n not in kept}
-        residual, jacobian, tolerance, penalty = _rows(robot, kept, kin, stage, known, within, yielding)
+        residual, jacobian, tolerance, penalty, firm = _rows(
+            robot, kept, kin, stage, known, within, yielding, horizon.firm
+        )
         wanted, slopes, *_ = _rows(robot, preferred, kin, stage, known)
         bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
         if pull is not None:
@@ -195,6 +201,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
             jacobian=jacobian,
             tolerance=tolerance,
             penalty=penalty,
+            firm=firm,
             preferred_square=slopes.T @ slopes,
             preferred_gradient=wanted @ slopes,
             preferred_cost=wanted @ wanted / 2,
@@ -220,14 +227,15 @@ def _rows(
     known: Mapping[str, jax.Array],
     within: tuple[str, ...] = (),
     yielding: Mapping[str, jax.Array] = MappingProxyType({}),
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    firm: tuple[str, ...] = (),
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
     """Weighted residuals (m,), Jacobians (m, nv), tolerances (m,) of the tasks `within`, and penalties of `yielding`.
 
-    Group after group.
+    And which rows are of tasks that are `firm` (m,). Group after group.
     """
     dtype = kin.q.dtype
     none = jnp.zeros(0, dtype)
-    kept = [(none, jnp.zeros((0, robot.nv), dtype), none, none)]
+    kept = [(none, jnp.zeros((0, robot.nv), dtype), none, none, jnp.zeros(0, bool))]
     for group in groups(tasks):
 
         def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, ...]:
@@ -243,9 +251,11 @@ def _rows(
         boxes = jnp.where(fine & uses, boxes, 0)
         penalty = jnp.stack([jnp.asarray(yielding.get(name, jnp.inf), dtype) for name in group.names])[:, None]
         penalty = jnp.where(fine, penalty, jnp.inf) * jnp.ones_like(residual)
-        kept.append((jnp.ravel(residual), jacobian.reshape(-1, robot.nv), jnp.ravel(boxes), jnp.ravel(penalty)))
-    residual, jacobian, boxes, penalty = map(jnp.concatenate, zip(*kept, strict=True))
-    return residual, jacobian, boxes, penalty
+        holds = jnp.broadcast_to(jnp.asarray([name in firm for name in group.names])[:, None], residual.shape)
+        residual, boxes, penalty, holds = map(jnp.ravel, (residual, boxes, penalty, holds))
+        kept.append((residual, jacobian.reshape(-1, robot.nv), boxes, penalty, holds))
+    residual, jacobian, boxes, penalty, holds = map(jnp.concatenate, zip(*kept, strict=True))
+    return residual, jacobian, boxes, penalty, holds
 
 
 def _boxes(task: Task, residual: Any) -> jax.Array:

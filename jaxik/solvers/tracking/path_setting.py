@@ -230,6 +230,7 @@ def horizon_of(
     horizon = Horizon(
         problem=every,
         path=path,
+        firm=tuple(name for name in constraints_of(given.problem, couplings=True) if name in path),
         stage=stage,
         known=every_known,
         bounds=bounds,

@@ -13,6 +13,7 @@ import numpy as np
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import core_ranks, set_fields
 from jaxik.limits.elastic import Elastic
+from jaxik.numerics.lie import MINIMUM_NORM
 from jaxik.problem.problem import Problem, targeted
 from jaxik.robot.robot import Robot
 from jaxik.tasks.posture import PostureTask
@@ -155,14 +156,37 @@ def _beyond(task: Any, robot: Robot, before: Any, now: Any, further: jax.Array, 
     """A target moved on by the share `further` of its displacement; `now` itself where that is not finite."""
 
     def moved(before: Any, now: Any) -> Any:
+        usable = _usable(before, rank) & _usable(now, rank)
+        # What is no target has no derivative either: NaN times zero would be NaN in sums over a batch.
+        before, here = (_where(usable, x, stand_in(x)) for x in (before, now))
         if isinstance(now, jaxlie.MatrixLieGroup):
-            way = (before.normalize().inverse() @ now.normalize()).log()  # type: ignore[operator]
-            aim = now @ type(now).exp(further[..., None] * way)  # type: ignore[operator]
+            way = (before.normalize().inverse() @ here.normalize()).log()  # type: ignore[operator]
+            aim = here @ type(now).exp(further[..., None] * way)  # type: ignore[operator]
         elif isinstance(task, PostureTask):
-            aim = robot.integrate(now, further[..., None] * robot.difference(before, now))
+            aim = robot.integrate(here, further[..., None] * robot.difference(before, here))
         else:
-            aim = now + further.reshape(*further.shape, *(1,) * rank) * (now - before)
-        return jax.tree.map(lambda a, n: jnp.where(jnp.isfinite(a), a, n), aim, now)
+            aim = here + further.reshape(*further.shape, *(1,) * rank) * (here - before)
+        aim = jax.tree.map(lambda a, n: jnp.where(jnp.isfinite(a), a, n), aim, now)
+        return _where(usable, aim, now)
+
+    def stand_in(target: Any) -> Any:
+        if isinstance(target, jaxlie.MatrixLieGroup):
+            return type(target).identity(target.get_batch_axes())
+        return jnp.broadcast_to(robot.q_home, target.shape) if isinstance(task, PostureTask) else jnp.zeros_like(target)
 
     is_group = lambda x: isinstance(x, jaxlie.MatrixLieGroup)  # noqa: E731
     return jax.tree.map(moved, before, now, is_leaf=is_group)
+
+
+def _usable(target: Any, rank: int) -> jax.Array:
+    """Whether a target (*batch,) is finite, and its rotation one."""
+    if not isinstance(target, jaxlie.MatrixLieGroup):
+        return jnp.all(jnp.isfinite(target), axis=tuple(range(-rank, 0)))
+    numbers = target.parameters()
+    rotation = numbers[..., : 4 if isinstance(target, jaxlie.SE3 | jaxlie.SO3) else 2]
+    return jnp.all(jnp.isfinite(numbers), axis=-1) & (jnp.sum(rotation**2, axis=-1) > MINIMUM_NORM**2)
+
+
+def _where(mask: jax.Array, yes: Any, no: Any) -> Any:
+    """By a mask (*batch,), leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(mask.reshape(*mask.shape, *(1,) * (a.ndim - mask.ndim)), a, b), yes, no)

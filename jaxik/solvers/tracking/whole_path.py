@@ -11,7 +11,7 @@ from jaxik.batching.double_precision import in_double
 from jaxik.batching.linear_map import moving
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast
-from jaxik.core.status import DerivativeStatus
+from jaxik.core.status import DerivativeStatus, Status
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
 from jaxik.limits.configuration import ConfigurationLimit
@@ -137,8 +137,29 @@ def whole_path(shape: tuple[int, ...], lanes: int, length: int, given: Given) ->
         return found._replace(derivative_status=status), none._replace(q=moved)
 
     run.defjvp(rule, symbolic_zeros=True)
+    given, finite = _with_finite_start(given)
+    found = run(given)
+    status = jnp.where(finite, found.status, Status.NONFINITE).astype(jnp.int32)
+    known = found.derivative_status != DerivativeStatus.NOT_COMPUTED
+    worth = jnp.where(known & ~finite, DerivativeStatus.UNAVAILABLE, found.derivative_status).astype(jnp.int32)
+    q = jnp.where(finite[..., None], found.q, lax.stop_gradient(found.q))
     with jax.default_matmul_precision("highest"):
-        return described(shape, prepared(len(shape), given), *run(given))
+        return described(shape, prepared(len(shape), given), q, status, found.jumped, worth)
+
+
+def _with_finite_start(given: Given) -> tuple[Given, jax.Array]:
+    """The same from `q_home` and from rest where the start is not finite, and where it is (*batch,)."""
+    finite, home = jnp.ones((), bool), given.problem.robot.q_home
+    for name, otherwise in (("q0", home), ("velocity", jnp.zeros(()))):
+        x = getattr(given, name)
+        if x is not None:
+            own = jnp.isfinite(x)
+            every = jnp.all(own, axis=-1)
+            x = jnp.where(own, x, otherwise.astype(x.dtype))
+            # Nothing is learned about the other entries either.
+            given = given._replace(**{name: jnp.where(every[..., None], x, lax.stop_gradient(x))})
+            finite = finite & every
+    return given, finite
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
