@@ -51,7 +51,7 @@ def environments(robot: jaxik.Robot) -> dict[str, Any]:
             last = jaxlie.SE3.from_rotation_and_translation(jaxlie.SO3.from_matrix(rotation), position)
             goal = position + self._config.action_scale * action[:3]
             goal = jnp.clip(goal, jnp.array(LOWER), jnp.array(UPPER))
-            q, state, info = self.act(ActionState(q, {"tip": last}), q, goal)
+            q, state, info = self.act(ActionState(q, {"tip": last}, jnp.zeros(0)), q, goal)
             ctrl = jnp.append(q, ctrl[robot.nq] + jnp.where(action[3] < 0, -0.02, 0.02))
             return ctrl, state.targets["tip"].translation(), info.status != jaxik.Status.CONVERGED
 

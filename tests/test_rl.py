@@ -129,6 +129,29 @@ def test_a_nan_action_holds_and_a_nan_measurement_does_not_spread() -> None:
     assert info.status == jaxik.Status.NONFINITE and jnp.isfinite(q).all()
 
 
+@functools.cache
+def floating() -> PoseAction:
+    """Three numbers move the tip of an arm on a floating base; one more passes through."""
+    robot = robot_of("ur5e").with_free_root()
+    return PoseAction(robot, {"tip": "tcp"}, rotation=None, translation=0.005, passthrough=1)
+
+
+def test_what_passes_through_is_clipped_and_held_with_the_target_where_anything_is_not_finite() -> None:
+    act, nan = floating(), jnp.nan
+    q = jnp.tile(act.robot.q_home, (4, 1))
+    bad = jnp.array([[0.5, 0, 0, nan], [nan, 0, 0, 0.7], [nan, 0, 0, jnp.inf], [0.5, 0, 0, 50.0]])
+    _, state, info = act(act.reset(q), q, bad)
+    np.testing.assert_array_equal(info.passthrough[:, 0], [0, 0, 0, 1])
+    _, state, _ = act(state, q, jnp.full((4, 4), -0.25))
+    _, held, info = act(state, q, bad)
+    np.testing.assert_array_equal(info.passthrough[:, 0], [-0.25, -0.25, -0.25, 1])
+    assert info.status.tolist() == 3 * [jaxik.Status.NONFINITE] + [jaxik.Status.CONVERGED]
+    poses = held.targets["tip"].wxyz_xyz, state.targets["tip"].wxyz_xyz
+    np.testing.assert_array_equal(poses[0][:3], poses[1][:3])
+    _, _, info = act(held, q * nan, jnp.ones((4, 4)))
+    np.testing.assert_array_equal(info.passthrough[:, 0], [-0.25, -0.25, -0.25, 1])
+
+
 def test_a_nan_action_adds_nothing_to_derivatives_that_elements_share() -> None:
     robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"})

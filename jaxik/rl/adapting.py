@@ -22,7 +22,8 @@ def wrap_vector_env(
 ) -> Any:
     """A gymnasium vector environment whose actions are those of `act`, on one whose actions are joint targets.
 
-    Targets start anew where an environment resets, whichever autoreset mode it has. An action that is not finite holds.
+    Targets start anew where an environment resets, whichever autoreset mode it has. An action with an entry
+    that is not finite holds, and with it what passes through, which is zero before an episode's first action.
     `info["pose_action"]` has arrays for penalties: status, limited, held, position_error/NAME, orientation_error/NAME.
 
     Args:

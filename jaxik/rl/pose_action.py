@@ -41,10 +41,12 @@ class ActionState:
     Attributes:
       q (*batch, nq): the joint target that was given last.
       targets: name of a frame to its target pose in the world (*batch,).
+      passthrough (*batch, k): what passed through last; zero at `reset`.
     """
 
     q: jax.Array = leaf(1)
     targets: dict[str, jaxlie.SE3] = leaf(1)
+    passthrough: jax.Array = leaf(1)
 
 
 @pytree
@@ -52,13 +54,13 @@ class ActionInfo:
     """How an action went, with the batch axes in front.
 
     Attributes:
-      status (*batch,): of `Status`: that of the step; NONFINITE where the action, or the measured q, is not finite: the
-        target is held.
+      status (*batch,): of `Status`: that of the step; NONFINITE where an entry of the action, or of the measured q, is
+        not finite: targets, and what passes through, are held.
       position_error, orientation_error: name of a frame to how far the joint target leaves it from its target pose
         (*batch,) [m], [rad].
       limited (*batch,): whether a joint limit or a speed limit held the step.
       velocity (*batch, nv): of the step [rad/s, m/s].
-      passthrough (*batch, k): the last entries of the action, for a gripper.
+      passthrough (*batch, k): the last entries of the action, clipped to [-1, 1], for a gripper.
     """
 
     status: jax.Array = leaf(0)
@@ -81,7 +83,7 @@ class PoseAction:
       robot: the robot.
       frames: name to frame; two for two arms. Actions have them in this order.
       mode: "delta": the action, scaled, moves the target; "absolute": it is the target, a position [m] and a rotation
-        vector [rad], neither scaled nor clipped.
+        vector [rad], neither scaled nor clipped; what passes through is in [-1, 1] all the same.
       translation, rotation: what an action of 1 moves [m], [rad], a number each. `rotation` None: actions have no
         rotation, and the orientation at `reset` is held.
       axes: of the action: "world"; "frame": the target's own; "base": those of the frame `base`.
@@ -172,7 +174,8 @@ class PoseAction:
     def reset(self, q: Any) -> ActionState:
         """The state at configurations (*batch, nq): targets where the frames are."""
         q = configuration("q", q, self.robot)
-        return ActionState(q, {name: self.robot.frame_pose(q, frame) for name, frame in self.frames})
+        targets = {name: self.robot.frame_pose(q, frame) for name, frame in self.frames}
+        return ActionState(q, targets, jnp.zeros((*q.shape[:-1], self.passthrough), q.dtype))
 
     def __call__(self, state: ActionState, q: Any, action: Any) -> tuple[jax.Array, ActionState, ActionInfo]:
         """Take an action.
@@ -220,13 +223,14 @@ def _acted(
     act: PoseAction, state: ActionState, q: jax.Array, action: jax.Array
 ) -> tuple[jax.Array, ActionState, ActionInfo]:
     count = act.width * len(act.frames)
-    moves, passthrough = action[..., :count].astype(q.dtype), action[..., count:]
-    sound = jnp.isfinite(moves).all(axis=-1) & jnp.isfinite(q).all(axis=-1)
+    action = action.astype(q.dtype)
+    sound = jnp.isfinite(action).all(axis=-1) & jnp.isfinite(q).all(axis=-1)
     q = jnp.where(jnp.isfinite(q).all(axis=-1, keepdims=True), q, state.q)
     # Held targets do not read it; its NaN would come back in the derivatives of what is multiplied by it.
-    moves = jnp.where(sound[..., None], moves, 0)
+    action = jnp.where(sound[..., None], action, 0)
+    passthrough = jnp.where(sound[..., None], jnp.clip(action[..., count:], -1, 1), state.passthrough)
     targets = {
-        name: _moved(act, state.targets[name], q, frame, moves[..., i * act.width : (i + 1) * act.width], sound)
+        name: _moved(act, state.targets[name], q, frame, action[..., i * act.width : (i + 1) * act.width], sound)
         for i, (name, frame) in enumerate(act.frames)
     }
     tasks: dict[str, Any] = {name: FrameTask(frame, targets[name]) for name, frame in act.frames}
@@ -243,7 +247,7 @@ def _acted(
         velocity=taken.velocity,
         passthrough=passthrough,
     )
-    return taken.q, ActionState(taken.q, targets), info
+    return taken.q, ActionState(taken.q, targets, passthrough), info
 
 
 def _moved(
