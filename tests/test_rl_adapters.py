@@ -1,6 +1,7 @@
 """Pose actions on environments that others write: arms move, and targets start anew where an episode begins."""
 
 import functools
+import re
 from typing import Any
 
 import arm_envs
@@ -67,6 +68,14 @@ def test_an_environment_that_is_not_reset_is_refused() -> None:
     env = wrap_vector_env(arm_envs.ArmEnv(robot(), COUNT, 5, AutoresetMode.NEXT_STEP), action())
     with pytest.raises(jaxik.JaxikError, match="reset the environments"):
         env.step(np.zeros((COUNT, 6)))
+
+
+@pytest.mark.parametrize("shape", [(6,), (1, 6), (COUNT + 1, 6), (COUNT, 7)])
+def test_actions_of_another_shape_than_the_environments_are_refused(shape: tuple[int, ...]) -> None:
+    env = wrap_vector_env(arm_envs.ArmEnv(robot(), COUNT, 5, AutoresetMode.NEXT_STEP), action())
+    env.reset()
+    with pytest.raises(jaxik.JaxikError, match=r"\(num_envs, size\) = \(4, 6\), not " + re.escape(str(shape))):
+        env.step(np.zeros(shape))
 
 
 @functools.cache

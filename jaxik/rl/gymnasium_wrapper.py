@@ -45,8 +45,11 @@ class PoseActionVectorEnv(VectorWrapper):
         """Move the targets by actions (num_envs, act.size), and step with the joint targets."""
         if self._state is None:
             raise JaxikError("reset the environments before the first step")
+        actions, shape = np.asarray(actions), (self.num_envs, self._act.size)
+        if actions.shape != shape:
+            raise JaxikError(f"the actions have shape (num_envs, size) = {shape}, not {actions.shape}")
         # Where an environment resets in its next step, that one takes no action: the target stays as it is.
-        actions = np.where(self._done[:, None], 0, np.asarray(actions))
+        actions = np.where(self._done[:, None], 0, actions)
         q, self._state, how = self._act(self._state, jnp.asarray(self._measured(self.env)), jnp.asarray(actions))
         given = self._command(np.asarray(q), np.asarray(how.passthrough))
         observation, reward, terminated, truncated, info = self.env.step(given)
