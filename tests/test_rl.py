@@ -14,6 +14,7 @@ from tables import exhaustive
 
 import jaxik
 from jaxik.rl import ActionState, PoseAction
+from jaxik.rl.pose_action import _acted
 from jaxik.robot.loading.catalog import find_by_name
 
 SMALL = {"translation": 0.002, "rotation": 0.01}
@@ -152,6 +153,60 @@ def test_what_passes_through_is_clipped_and_held_with_the_target_where_anything_
     np.testing.assert_array_equal(info.passthrough[:, 0], [-0.25, -0.25, -0.25, 1])
 
 
+def test_joints_alone_move_a_frame_and_make_up_for_a_floating_base_that_drifts() -> None:
+    act = floating()
+    q = jnp.tile(act.robot.q_home, (4, 1))
+    start, state = act.robot.frame_pose(q, "tcp").translation(), act.reset(q)
+    drift = 1e-3 * jnp.array([0, 1.0, -1, 2])  # of the base along y, in each of 20 actions
+    for _ in range(20):
+        told, state, info = act(state, q, jnp.tile(jnp.array([1.0, 0, 0, 0]), (4, 1)))
+        np.testing.assert_array_equal(told[:, :7], q[:, :7])
+        q = told.at[:, 1].add(drift)
+    moved = act.robot.frame_pose(q, "tcp").translation() - start
+    # What the base drifts after the last action is not made up for yet.
+    expected = jnp.stack([jnp.full(4, 0.1), drift, jnp.zeros(4)], axis=1)
+    np.testing.assert_allclose(moved, expected, atol=2e-3)
+    assert info.position_error["tip"].max() < 2e-3 and not info.limited.any()
+
+
+def test_which_degrees_of_freedom_actions_move_can_be_said_and_recompiles_nothing() -> None:
+    act, nv = floating(), floating().robot.nv
+    q = jnp.tile(act.robot.q_home, (4, 1))
+    state, action = act.reset(q), jnp.tile(jnp.array([1.0, 0, 0, 0]), (4, 1))
+    act(state, q, action)
+    programs = _acted._cache_size()
+    sagged = q.at[:, 7:].add(-0.01)
+    for held in (6, 7):
+        told, _, info = dataclasses.replace(act, dof_mask=(jnp.arange(nv) > 5) & (jnp.arange(nv) != held))(
+            state, sagged, action
+        )
+        np.testing.assert_array_equal(told[:, held + 1], sagged[:, held + 1])
+        assert jnp.abs(told - q)[:, 7:].max() < 0.011 and not info.limited.any()
+        assert ((jnp.abs(info.velocity) > 0).any(axis=0) == act.dof_mask.at[held].set(False)).all()
+    told, _, _ = dataclasses.replace(act, dof_mask=jnp.arange(nv) < 3)(state, sagged, action)
+    np.testing.assert_array_equal(told[:, 3:], sagged[:, 3:])
+    assert jnp.abs(told - sagged)[:, :3].max() > 1e-3
+    assert _acted._cache_size() == programs
+
+
+def test_each_of_a_batch_may_have_degrees_of_freedom_of_its_own_to_move() -> None:
+    act = floating()
+    q, joints = jnp.tile(act.robot.q_home, (4, 1)), jnp.arange(act.robot.nv) > 5
+    masks = jnp.stack([joints, joints, ~joints, 0 * joints])
+    told, _, _ = dataclasses.replace(act, dof_mask=masks)(act.reset(q), q, jnp.tile(jnp.array([1.0, 0, 0, 0]), (4, 1)))
+    moved = [((told - q)[:, part] != 0).any(axis=1).tolist() for part in (slice(7), slice(7, None))]
+    assert moved == [[False, False, True, False], [True, True, False, False]]
+
+
+def test_a_robot_that_only_floats_asks_what_actions_move() -> None:
+    body = jaxik.load_robot(
+        '<mujoco><worldbody><body name="box"><freejoint/><geom size="1"/></body></worldbody></mujoco>'
+    )
+    with pytest.raises(jaxik.JaxikError, match=r"free joints alone, which no action moves unless dof_mask, \(6,\)"):
+        PoseAction(body, {"box": "box"})
+    assert PoseAction(body, {"box": "box"}, dof_mask=jnp.ones(6)).dof_mask.all()
+
+
 def test_a_nan_action_adds_nothing_to_derivatives_that_elements_share() -> None:
     robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"})
@@ -264,6 +319,7 @@ def test_batches_are_what_vmap_makes_of_one() -> None:
     ({"limits": (1,)}, "limits is a tuple of limits"),
     ({"passthrough": -1}, "passthrough is a count"),
     ({"posture": jnp.zeros(3)}, "posture"),
+    ({"dof_mask": [True, False]}, r"dof_mask has shape \(\*batch, nv\) with nv = 6, not \(2,\)"),
 ])  # fmt: skip
 def test_a_wrong_term_is_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(jaxik.JaxikError, match=said):

@@ -334,9 +334,9 @@ def _differentiable_edge(
 
 
 def movable(topology: Topology, dof_mask: jax.Array) -> jax.Array:
-    """The mask (nv,) of degrees of freedom that move, given the problem's `dof_mask` (nv,)."""
+    """The mask (*batch, nv) of degrees of freedom that move, given the problem's `dof_mask`."""
     for _, rate in quaternion_places(topology):
         # The three rotation rates of a ball move together or not at all: one alone is not the rate of an angle.
-        turn = jnp.all(dof_mask[rate : rate + 3], keepdims=True)
-        dof_mask = jnp.concatenate([dof_mask[:rate], turn, turn, turn, dof_mask[rate + 3 :]])
+        turn = jnp.all(dof_mask[..., rate : rate + 3], axis=-1, keepdims=True)
+        dof_mask = jnp.concatenate([dof_mask[..., :rate], turn, turn, turn, dof_mask[..., rate + 3 :]], axis=-1)
     return dof_mask

@@ -13,6 +13,8 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import given_dict, leaf, pytree, set_fields, static
 from jaxik.core.status import Status
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.reduced import movable
+from jaxik.kinematics.topology import Topology, dofs_of_entries
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.arguments import configuration
@@ -98,6 +100,8 @@ class PoseAction:
       damping: as of `step`.
       passthrough: how many entries at the end of an action are handed on in `info.passthrough`.
       base: the frame whose axes are meant, where `axes` is "base".
+      dof_mask: as of `Problem`: which degrees of freedom actions move; None: all but those of free joints, as of a
+        floating base, since no actuator moves them. The others are where they are measured, whatever `reference` is.
 
     Raises:
       JaxikError: for unknown frames and words, wrong limits, and numbers of the wrong shape or sign.
@@ -118,6 +122,7 @@ class PoseAction:
     damping: Any = leaf(0, default=DAMPING, kw_only=True)
     passthrough: int = static(default=0, kw_only=True)
     base: Any = static(default=None, kw_only=True)
+    dof_mask: Any = leaf(1, default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.robot, Robot):
@@ -146,7 +151,8 @@ class PoseAction:
         if limits is None:
             speeds = (VelocityLimit(),) if np.isfinite(np.asarray(robot.velocity_limit)).any() else ()
             limits = (ConfigurationLimit(), *speeds)
-        limits = Problem(robot, {POSTURE: PostureTask(posture)}, limits).limits  # raises for what are no limits
+        dof_mask = _actuated(robot.topology) if self.dof_mask is None else self.dof_mask
+        asked = Problem(robot, {POSTURE: PostureTask(posture)}, limits, dof_mask=dof_mask)  # raises for what is neither
         set_fields(
             self,
             translation=translation,
@@ -158,7 +164,8 @@ class PoseAction:
             base=None if self.base is None else robot.frame(self.base),
             lead=lead,
             posture=posture,
-            limits=limits,
+            limits=asked.limits,
+            dof_mask=asked.dof_mask,
         )
 
     @property
@@ -218,6 +225,20 @@ def _step_size(name: str, value: Any) -> jax.Array:
     return value
 
 
+def _actuated(topology: Topology) -> np.ndarray | None:
+    """The mask (nv,) of degrees of freedom that are none of a free joint's; None where there is no such joint."""
+    if not topology.free_joints:
+        return None
+    free = [dof for joint in topology.free_joints for dof in topology.joints[joint].v_indices]
+    mask = ~np.isin(np.arange(topology.nv), free)
+    if not mask.any():
+        raise JaxikError(
+            f"{topology.name} has free joints alone, which no action moves unless dof_mask, "
+            f"({topology.nv},) of bool, says so"
+        )
+    return mask
+
+
 @jax.jit
 def _acted(
     act: PoseAction, state: ActionState, q: jax.Array, action: jax.Array
@@ -235,15 +256,22 @@ def _acted(
     }
     tasks: dict[str, Any] = {name: FrameTask(frame, targets[name]) for name, frame in act.frames}
     tasks[POSTURE] = PostureTask(act.posture, cost=act.posture_cost)
-    start = state.q if act.reference == "target" else q
-    taken = step(Problem(act.robot, tasks, act.limits), start, act.dt, damping=act.damping)
+    topology = act.robot.topology
+    moves = jnp.ones((), bool) if act.dof_mask is None else movable(topology, act.dof_mask)
+    start = q
+    if act.reference == "target":
+        # What actions do not move, as a floating base, is nowhere but where it is measured.
+        goes_on = moves if act.dof_mask is None else moves[..., np.array(dofs_of_entries(topology))]
+        start = jnp.where(goes_on, state.q, q)
+    problem = Problem(act.robot, tasks, act.limits, dof_mask=act.dof_mask)
+    taken = step(problem, start, act.dt, damping=act.damping)
     reached = {name: act.robot.frame_pose(taken.q, frame).inverse() @ targets[name] for name, frame in act.frames}
-    nearest = jnp.minimum(taken.limit_margins["lower"], taken.limit_margins["upper"]).min(axis=-1)
+    margins = jnp.minimum(taken.limit_margins["lower"], taken.limit_margins["upper"])
     info = ActionInfo(
         status=jnp.where(sound, taken.status, Status.NONFINITE),
         position_error={name: _norm(pose.translation()) for name, pose in reached.items()},
         orientation_error={name: _norm(pose.rotation().log()) for name, pose in reached.items()},
-        limited=nearest < HELD,
+        limited=(moves & (margins < HELD)).any(axis=-1),
         velocity=taken.velocity,
         passthrough=passthrough,
     )
