@@ -152,6 +152,12 @@ def test_each_element_has_obstacles_of_its_own(arm: jaxik.Robot) -> None:
     assert sideways[0] > 0.3 and sideways[1] < 1e-6  # nothing is in the way of the second
 
 
+def test_tasks_and_their_batches_do_not_count(arm: jaxik.Robot) -> None:
+    points = jaxik.FrameTask(arm.frame("link2"), np.zeros((5, 3)), orientation_cost=None)
+    found = planned(jaxik.Problem(arm, {"tip": points}, limits()), [0.6, 0.0, 0.1], [0.6, 0.5, 0.1])
+    assert found.q.shape == (STEPS, 3) and (np.asarray(found.status) == jaxik.Status.CONVERGED).all()
+
+
 def test_what_is_held_stays(arm: jaxik.Robot) -> None:
     held = problem_of(arm, dof_mask=jnp.array([True, True, False]))
     found = planned(held, [0.6, 0.0, 0.1], [-0.6, 0.0, 0.1])

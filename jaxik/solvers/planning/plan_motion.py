@@ -28,7 +28,7 @@ from jaxik.limits.velocity import VelocityLimit
 from jaxik.numerics.kronecker import offsets
 from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.problem.arguments import cast_problem, check_problem, configuration, keys_of_places, random_key
-from jaxik.problem.problem import Problem, constraints_of, limits_of
+from jaxik.problem.problem import Problem, constraints_of, limits_of, with_tasks
 from jaxik.results.track import Track
 from jaxik.solvers.planning.options import PlanningOptions
 from jaxik.solvers.planning.planner import Planned, planning_method
@@ -79,6 +79,7 @@ def plan_motion(
     """
     check_problem(problem)
     _check_held(problem)
+    problem = with_tasks(problem, {})  # nor do their batch axes count
     if options is not None and not isinstance(options, PlanningOptions):
         raise JaxikError(f"options is a jaxik.PlanningOptions, not {type(options).__name__}")
     options = PlanningOptions() if options is None else options
