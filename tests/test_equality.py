@@ -366,3 +366,9 @@ def test_solve_closes_a_loop_and_reaches_a_point_with_it() -> None:
     solution = jaxik.solve(problem, robot.configuration({"left": np.array([0.3, 0.6, 0.0])})).check()
     np.testing.assert_allclose(solution.q, [[0.5, -0.5, 0.5]] * 3, atol=1e-6)
     assert np.abs(solution.residuals["loop"]).max() < 1e-9
+
+
+def test_ranges_of_tendons_are_named_as_no_limits() -> None:
+    limited = EVERY_KIND.replace('<fixed name="sum">', '<fixed name="sum" limited="true" range="-1 1">')
+    with pytest.warns(jaxik.JaxikWarning, match="ranges of tendons are no limits here: sum"):
+        jaxik.load_robot(mujoco.MjModel.from_xml_string(limited))

@@ -31,7 +31,10 @@ def export(dataset: Any, path: Path, kind: str | None = None) -> None:
     if path.exists():
         raise JaxikError(f"export {path}: exists already; choose another name")
     if not dataset.complete:
-        raise JaxikError(f"{dataset.path}: {len(dataset.missing)} shards are missing; make them first, with --resume")
+        raise JaxikError(
+            f"{dataset.path}: {len(dataset.missing)} shards are missing; make them first: generate with --resume, in "
+            "Python resume=True"
+        )
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         {"npz": _write_npz, "parquet": _write_parquet, "lerobot": write_lerobot}[kind](dataset, temporary)

@@ -159,7 +159,9 @@ def open_or_create(path: Path, plan: Plan, columns: Mapping[str, Column], joints
         with said(path):
             _create(path, plan, columns, joints)
     elif not resume:
-        raise JaxikError(f"output {path}: exists already; --resume goes on with it, or choose another name")
+        raise JaxikError(
+            f"output {path}: exists already; --resume goes on with it, in Python resume=True; or choose another name"
+        )
     store = Store(path)
     old = {key: value for key, value in store.plan.items() if key != "arrays" and key not in _MAY_DIFFER}
     new = {key: value for key, value in _as_json(plan.described()).items() if key not in _MAY_DIFFER}
@@ -253,7 +255,9 @@ def said(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise JaxikError(f"output {path}: {reason}; what is committed stays, and --resume goes on with it") from None
+        raise JaxikError(
+            f"output {path}: {reason}; what is committed stays, and --resume goes on with it"
+        ) from None
 
 
 @contextlib.contextmanager

@@ -238,6 +238,10 @@ def _notes(robot: Robot, model: mujoco.MjModel) -> list[str]:
             "equality constraints that kinematics cannot evaluate (flexes, tendons round a geom) are left out: "
             + ", ".join(unknown)
         )
+    tendons = _names(model, mujoco.mjtObj.mjOBJ_TENDON, model.ntendon)
+    limited = [name for name, held in zip(tendons, model.tendon_limited, strict=True) if held]
+    if limited:
+        notes.append(f"ranges of tendons are no limits here: {', '.join(own_names(tuple(limited), 'tendon'))}")
     outside = _home_outside(topology, model)
     if outside:
         notes.append(f'the keyframe "home" is outside the limits of {", ".join(outside)}: solve starts inside them')
