@@ -255,9 +255,7 @@ def said(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
-        raise JaxikError(
-            f"output {path}: {reason}; what is committed stays, and --resume goes on with it"
-        ) from None
+        raise JaxikError(f"output {path}: {reason}; what is committed stays, and --resume goes on with it") from None
 
 
 @contextlib.contextmanager

@@ -26,7 +26,7 @@ class PlanningOptions:
 
     max_looks: Any = leaf(0, default=10_000)
     reach: Any = leaf(0, default=1.5)
-    shortcuts: Any = leaf(0, default=24)
+    shortcuts: Any = leaf(0, default=16)
     nodes: int = static(default=128)
 
     def __post_init__(self) -> None:

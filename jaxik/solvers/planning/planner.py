@@ -47,7 +47,6 @@ class State(NamedTuple):
 
     Attributes:
       aside (nq,): how far the path that is meant may be from the way.
-      wall (): the least share of the way at which something was not free; 2: nothing was.
       blocked (): whether an end of the motion is not free.
     """
 
@@ -56,7 +55,6 @@ class State(NamedTuple):
     end: jax.Array
     aside: jax.Array
     march: March
-    wall: jax.Array
     trees: Trees
     path: Path
     cut: Cut
@@ -97,7 +95,6 @@ def _begun(setting: Setting, result: Planned, number: jax.Array) -> State:
         end=jnp.where(grows, end, cut.end),
         aside=jnp.zeros_like(begin),
         march=not_begun(nothing_seen(setting), begin.dtype),
-        wall=jnp.full((), 2, begin.dtype),
         trees=trees,
         path=result.path,
         cut=cut,
@@ -115,15 +112,11 @@ def _looked(setting: Setting, state: State) -> State:
     length = length_of(way)
     shortest = SHORTEST / jnp.where(length > 0, length, 1)
     march = stride(before, seen.looks, seen.free, seen.way_is_free, shortest)
-    # Behind what is not free nothing is looked at: the way to it is halved.
-    wall = jnp.where(seen.free, state.wall, jnp.minimum(state.wall, share))
-    half = (wall - march.share) / 2
-    ahead = jnp.where(half < shortest, 0, jnp.minimum(march.ahead, half))
-    march = march._replace(ahead=jnp.where(wall > 1, march.ahead, ahead))
     looks = state.looks + 1
     blocked = (before.looks == 0) & ~seen.free & (state.stage == GROWING)
-    over = (march.ahead == 0) | (march.looks == LOOKS)
-    after, still = _next(setting, state, march), state._replace(march=march, wall=wall)
+    # To look for where exactly it ends costs more looks than other ways do.
+    over = (march.ahead == 0) | (march.looks == LOOKS) | ~seen.free
+    after, still = _next(setting, state, march), state._replace(march=march)
     after = jax.tree.map(lambda new, old: jnp.where(over, new, old), after, still)
     ends = blocked | (looks >= setting.options.max_looks) | (after.stage == DONE)
     stage = jnp.where(ends, DONE, after.stage).astype(jnp.int32)
@@ -152,7 +145,6 @@ def _next(setting: Setting, state: State, march: March) -> State:
         end=jnp.where(grows, end, jnp.where(along, chord[1], cut.end)),
         aside=jnp.where(along, chord[2], 0),
         march=not_begun(march.seen, march.share.dtype),
-        wall=jnp.full_like(march.share, 2),
         trees=trees,
         path=path,
         cut=cut,
