@@ -16,6 +16,7 @@ from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.topology import WORLD, last_joint
 from jaxik.numerics.lie import MINIMUM_NORM
 from jaxik.problem.arguments import configuration
+from jaxik.retargeting.hidden import chosen, seen
 from jaxik.robot.robot import Robot
 
 # A recording that is turned from the robot by more than this [rad] does not show the same pose.
@@ -69,33 +70,45 @@ class LinkMap:
             (*batch, 3) [m] where no orientation is known. Others than those of the map are left out.
 
         Returns:
-          Name of a body to target poses or positions of its frame, with the same axes.
+          Name of a body to target poses or positions of its frame, with the same axes; NaN where the body, or the root,
+          is not finite.
 
         Raises:
           JaxikError: for a body that is missing, and for poses where the map has points or the other way round.
         """
-        _check_poses(poses, dict(self.frames))
-        root = poses[self.root]
-        start, scale = position_of(root), self.scale[self.root]
-        turn, origin = jaxlie.SO3.identity(), jnp.asarray(scale)[..., None] * start
-        if self.base is not None:
-            axes = _rotation(self.root, root) @ self.offset[self.root].rotation()
-            turn, origin = self.base.rotation() @ axes.inverse(), self.base.translation()
-        found = {}
-        for name, _ in self.frames:
-            if isinstance(poses[name], jaxlie.SE3) != (name in self.offset):
+        poses = checked_poses(poses, dict(self.frames))
+        for name, pose in poses.items():
+            if isinstance(pose, jaxlie.SE3) != (name in self.offset):
                 raise JaxikError(
                     f"poses[{name!r}] is a jaxlie.SE3 where the map has an offset for it, else positions (*batch, 3)"
                 )
-            if name == self.root and self.base is not None:
-                continue
-            scale = jnp.asarray(self.scale[name])[..., None]
-            position = origin + scale * (turn @ (position_of(poses[name]) - start))
-            found[name] = position
-            if name in self.offset:
-                carried = jaxlie.SE3.from_rotation_and_translation(turn @ poses[name].rotation(), position)
-                found[name] = carried @ self.offset[name]
-        return found
+        return _carried(self, poses)
+
+
+@jax.jit
+def _carried(links: LinkMap, poses: dict[str, Any]) -> dict[str, Any]:
+    """As `LinkMap.targets`, of poses that were checked."""
+    known = {name: seen(pose) for name, pose in poses.items()}
+    # NaN times a derivative of zero would be NaN: it is put back in the end.
+    home = {name: jaxlie.SE3.identity() if name in links.offset else jnp.zeros(3) for name in poses}
+    poses = {name: chosen(known[name], pose, home[name]) for name, pose in poses.items()}
+    root = poses[links.root]
+    start, turn = position_of(root), None
+    origin = jnp.asarray(links.scale[links.root])[..., None] * start
+    if links.base is not None:
+        axes = root.rotation() @ links.offset[links.root].rotation()
+        turn, origin = links.base.rotation() @ axes.inverse(), links.base.translation()
+    found = {}
+    for name, pose in poses.items():
+        if name == links.root and links.base is not None:
+            continue
+        way = position_of(pose) - start
+        target = origin + jnp.asarray(links.scale[name])[..., None] * (way if turn is None else turn @ way)
+        if name in links.offset:
+            rotation = pose.rotation() if turn is None else turn @ pose.rotation()
+            target = jaxlie.SE3.from_rotation_and_translation(rotation, target) @ links.offset[name]
+        found[name] = chosen(known[name] & known[links.root], target, jnp.nan)
+    return found
 
 
 def match(
@@ -130,7 +143,7 @@ def match(
     if q.ndim != 1:
         raise JaxikError(f"q is one configuration, of shape ({robot.nq},), not {q.shape}")
     followed = {name: robot.frame(frame) for name, frame in frames.items()}
-    _check_poses(poses, followed)
+    poses = checked_poses(poses, followed)
     for name in (root, *feet):
         if name not in followed:
             raise unknown_name("body", name, followed)
@@ -191,11 +204,17 @@ def _check_alike(
     if sizes[0] and np.linalg.norm(vector) > ALIKE:
         raise JaxikError(
             f"the recording looks another way than {robot.name}: turned by the rotation vector {np.round(vector, 2)} "
-            f"[rad] its bodies would be where the frames are from {root!r}. Turn all of its poses likewise, z up"
+            f"[rad] its bodies would be where the frames are from {root!r}. Turn all of its poses likewise, z up; "
+            "or, where it looks the right way, q is not the pose recorded there: give that, or choose another moment"
         )
 
 
-def _check_poses(poses: Any, frames: Mapping[str, Frame]) -> None:
+def checked_poses(poses: Any, frames: Mapping[str, Frame]) -> dict[str, Any]:
+    """The poses or positions of the bodies that frames follow.
+
+    Raises:
+      JaxikError: for what is none.
+    """
     if not isinstance(poses, Mapping):
         raise JaxikError(f"poses is a dict from body to poses, not {type(poses).__name__}")
     for name in frames:
@@ -206,6 +225,7 @@ def _check_poses(poses: Any, frames: Mapping[str, Frame]) -> None:
                 f"poses[{name!r}] is a jaxlie.SE3, or positions (*batch, 3) [m], not {type(poses[name]).__name__} of "
                 f"shape {jnp.shape(poses[name])}"
             )
+    return {name: x if isinstance(x := poses[name], jaxlie.SE3) else jnp.asarray(x) for name in frames}
 
 
 def position_of(pose: Any) -> jax.Array:

@@ -1,5 +1,7 @@
 """`retarget`: a recorded motion as one of a robot, within its limits."""
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +15,8 @@ from jaxik.kinematics.topology import subtree
 from jaxik.problem.problem import Problem
 from jaxik.results.track import Track
 from jaxik.retargeting.contacts import planted
-from jaxik.retargeting.link_map import LinkMap, position_of
+from jaxik.retargeting.hidden import chosen, held, seen
+from jaxik.retargeting.link_map import LinkMap, checked_poses, position_of
 from jaxik.robot.robot import Robot
 from jaxik.solvers.tracking.options import TrackOptions
 from jaxik.solvers.tracking.track import steps_of, track
@@ -51,6 +54,9 @@ def retarget(
     moment. Many recordings are one batch; shorter ones are filled up with their last pose. It is differentiable with
     respect to everything that `track` is, scales and offsets of the map among it.
 
+    A body whose pose is not finite has no rows at these moments, and others are followed on; those that hang on a root
+    that moves, with its last pose. On one that does not move all hang.
+
     Args:
       robot: the robot.
       links: which frame follows which body, from `match`.
@@ -67,23 +73,18 @@ def retarget(
 
     Returns:
       The motion, whose `q` (T, *batch, nq) has a configuration for each pose; `residuals` say by body how far its frame
-      is from where the map wants it.
+      is from where the map wants it, NaN where the body is not seen. Its `status` does not: tolerances are infinite.
 
     Raises:
       JaxikError: for unknown bodies, and as `LinkMap.targets`, `planted` and `track` do.
     """
     if not isinstance(links, LinkMap):
         raise JaxikError(f"links is a LinkMap, from jaxik.retargeting.match; not {type(links).__name__}")
-    _check_times(poses, links)
-    frames, targets = dict(links.frames), links.targets(poses)
+    frames = dict(links.frames)
     if POSTURE in frames:
         raise JaxikError(f"no body is called {POSTURE!r}: that is the name of the posture among the tasks")
-    if contacts is not None and not isinstance(contacts, Mapping):
-        raise JaxikError(f"contacts is a dict from body to mask, not {type(contacts).__name__}")
-    for name, mask in (contacts or {}).items():
-        if name not in targets:
-            raise unknown_name("body", name, targets)
-        targets[name] = planted(targets[name], mask)
+    rest = {name: robot.frame_pose(links.rest, frame) for name, frame in frames.items()}
+    targets, known = _targets(links, poses, contacts, rest)
     positions = _costs("position_cost", position_cost, POSITION_COST, frames)
     orientations = _costs("orientation_cost", orientation_cost, ORIENTATION_COST, frames)
     tasks: dict[str, Any] = {POSTURE: PostureTask(links.rest, cost=posture_cost)}
@@ -95,13 +96,37 @@ def retarget(
             frames[name], first, positions[name], oriented, position_tolerance=jnp.inf, orientation_tolerance=jnp.inf
         )
     problem = Problem(robot, tasks, limits)
-    rest = {name: robot.frame_pose(links.rest, frame) for name, frame in frames.items()}
     options = TrackOptions(damping=_damping(rest)) if options is None else options
     if q0 is not None:
-        return track(problem, q0, dt, targets, options=options)
-    firsts = {name: tasks[name].target for name in targets}
-    start = links.rest if links.base is not None else _placed(robot, links, rest, firsts)
-    return steps_of(track(problem, start, dt, jax.tree.map(_led_in, targets), options=options), LEAD_IN, None)
+        return _marked(track(problem, q0, dt, _fields(targets, known, 0), options=options), known)
+    start = links.rest
+    if links.base is None:
+        start = _placed(robot, links, rest, {name: tasks[name].target for name in targets}, known)
+    motion = track(problem, start, dt, _fields(targets, known, LEAD_IN), options=options)
+    return _marked(steps_of(motion, LEAD_IN, None), known)
+
+
+def _targets(
+    links: LinkMap, poses: Any, contacts: Any, rest: Mapping[str, jaxlie.SE3]
+) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+    """By body where its frame is to be, finite at all times, and when that is known (T, *batch)."""
+    poses = checked_poses(poses, dict(links.frames))
+    _check_times(poses, links)
+    root, origin = poses[links.root], jnp.zeros(3)
+    if links.base is None:
+        # Others hang on a root that moves: they are followed on while it is hidden.
+        poses[links.root] = held(root)
+        origin = jnp.asarray(links.scale[links.root])[..., None] * jnp.nan_to_num(position_of(poses[links.root]))
+    targets = links.targets(poses)
+    if links.base is None:
+        targets[links.root] = chosen(seen(root), targets[links.root], jnp.nan)
+    if contacts is not None and not isinstance(contacts, Mapping):
+        raise JaxikError(f"contacts is a dict from body to mask, not {type(contacts).__name__}")
+    for name, mask in (contacts or {}).items():
+        if name not in targets:
+            raise unknown_name("body", name, targets)
+        targets[name] = planted(targets[name], mask)
+    return _finite(targets, origin, rest)
 
 
 def _damping(rest: Mapping[str, jaxlie.SE3]) -> jax.Array:
@@ -110,9 +135,51 @@ def _damping(rest: Mapping[str, jaxlie.SE3]) -> jax.Array:
     return DAMPING * jnp.max(jnp.sum((here - jnp.mean(here, axis=0)) ** 2, axis=-1))
 
 
-def _led_in(target: jax.Array) -> jax.Array:
-    """Targets (T, ...) after as many of the first one as lead there."""
-    return jnp.concatenate([jnp.broadcast_to(target[:1], (LEAD_IN, *target.shape[1:])), target])
+@jax.jit
+def _finite(
+    targets: dict[str, Any], origin: jax.Array, rest: Mapping[str, jaxlie.SE3]
+) -> tuple[dict[str, Any], dict[str, jax.Array]]:
+    """Targets that are finite at all times, held relative to an origin (T, *batch, 3), and when they are known."""
+
+    def moved(pose: Any, way: jax.Array) -> Any:
+        return jax.tree.map(lambda x: x + jnp.zeros_like(x).at[..., -3:].set(way), pose)
+
+    found, known = {}, {name: seen(target) for name, target in targets.items()}
+    for name, target in targets.items():
+        there = chosen(known[name], target, moved(held(moved(target, -origin)), origin))
+        own = rest[name] if isinstance(target, jaxlie.SE3) else rest[name].translation()
+        found[name] = chosen(jnp.any(known[name], axis=0), there, own)
+    return found, known
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _fields(targets: dict[str, Any], known: dict[str, jax.Array], ahead: int) -> dict[str, dict[str, Any]]:
+    """What `track` sets over time, after so many steps towards the first of it: who is not seen has no rows."""
+
+    def led_in(x: jax.Array, first: jax.Array) -> jax.Array:
+        return jnp.concatenate([jnp.broadcast_to(first, (ahead, *x.shape[1:])), x])
+
+    found = {}
+    for name, target in targets.items():
+        mask = jnp.broadcast_to(known[name][..., None], (*known[name].shape, 6))
+        mask = led_in(mask, jnp.any(mask, axis=0)).astype(jax.tree.leaves(target)[0].dtype)
+        found[name] = {"target": jax.tree.map(lambda x: led_in(x, x[0]), target), "mask": mask}
+    return found
+
+
+@jax.jit
+def _marked(motion: Track, known: dict[str, jax.Array]) -> Track:
+    """The motion, whose residuals are NaN where nothing is known of a body."""
+
+    def marked(residual: jax.Array, known: jax.Array) -> jax.Array:
+        between = residual.ndim - 1 - known.ndim  # batch axes that the recording does not have
+        known = known.reshape(known.shape[0], *(1,) * between, *known.shape[1:], 1)
+        return jnp.where(known, residual, jnp.nan)
+
+    residuals = {
+        name: jax.tree.map(lambda x, name=name: marked(x, known[name]), motion.residuals[name]) for name in known
+    }
+    return dataclasses.replace(motion, residuals=motion.residuals | residuals)
 
 
 def _costs(name: str, value: Any, default: float, frames: Mapping[str, Frame]) -> dict[str, Any]:
@@ -127,9 +194,7 @@ def _costs(name: str, value: Any, default: float, frames: Mapping[str, Frame]) -
 
 def _check_times(poses: Mapping[str, Any], links: LinkMap) -> None:
     """Raise an error where bodies have other times or batches than the root."""
-    if not isinstance(poses, Mapping) or links.root not in poses:
-        return  # `targets` says so
-    shapes = {name: position_of(poses[name]).shape[:-1] for name, _ in links.frames if name in poses}
+    shapes = {name: position_of(pose).shape[:-1] for name, pose in poses.items()}
     for name, shape in shapes.items():
         if shape != shapes[links.root] or not shape or not shape[0]:
             raise JaxikError(
@@ -139,7 +204,7 @@ def _check_times(poses: Mapping[str, Any], links: LinkMap) -> None:
 
 
 def _placed(
-    robot: Robot, links: LinkMap, rest: Mapping[str, jaxlie.SE3], targets: Mapping[str, jaxlie.SE3]
+    robot: Robot, links: LinkMap, rest: Mapping[str, jaxlie.SE3], targets: Mapping[str, Any], known: Mapping[str, Any]
 ) -> jax.Array:
     """The map's configuration, in which frames are at `rest`, moved as a whole to where its root is first (*batch)."""
     q, topology, target = links.rest, robot.topology, targets[links.root]
@@ -151,9 +216,12 @@ def _placed(
     here, at = rest[links.root], slice(joint.q_index, joint.q_index + 7)
     turn = target.rotation() @ here.rotation().inverse()
     if links.root not in links.offset:
-        # As all bodies are turned about the vertical axis.
+        # As all bodies that are ever seen are turned about the vertical axis.
         spans = [
-            (rest[name].translation() - here.translation(), there.translation() - target.translation())
+            (
+                rest[name].translation() - here.translation(),
+                chosen(jnp.any(known[name], axis=0), there.translation() - target.translation(), 0),
+            )
             for name, there in targets.items()
         ]
         sine = sum(a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0] for a, b in spans)
