@@ -40,9 +40,10 @@ BENCHMARKS = (
     "datasets",
     "track",
     "retargeting",
+    "planning",
     "search",
 )
-PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx")
+PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx", "ompl")
 
 
 def _machine() -> dict[str, Any]:

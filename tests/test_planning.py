@@ -118,7 +118,7 @@ STATUSES = {
     "overlapping end": ((1.5, 0.0, 0.0), (0.0, 0.0, 0.0), {}, jaxik.Status.COLLIDES),
     "outside of limits": ((1.5, 0.0, 0.0), (1.5, 3.0, 0.0), {}, jaxik.Status.INFEASIBLE),
     "no number": ((1.5, 0.0, np.nan), (1.5, 0.5, 0.0), {}, jaxik.Status.NONFINITE),
-    "too few looks": ((0.6, 0.0, 0.0), (-0.6, 0.0, 0.0), {"max_looks": 3}, jaxik.Status.TIMEOUT),
+    "too few looks": ((0.6, 0.0, 0.0), (-0.6, 0.0, 0.0), {"max_looks": 3, "max_attempts": 2}, jaxik.Status.TIMEOUT),
 }
 
 

@@ -70,7 +70,7 @@ def plan_motion(
 
     Returns:
       A `Track` of `num_steps` steps, with statuses (T, *batch): CONVERGED; COLLIDES: an end is nearer to something than
-      the margin; TIMEOUT: no path was found in `max_looks`, and the robot stays at `q0`; at the last step also: the
+      the margin; TIMEOUT: no path was found in all attempts, and the robot stays at `q0`; at the last step also: the
       motion takes longer than `num_steps`; INFEASIBLE: an end is outside the joint limits, or differs in what does not
       move; NONFINITE. It has no derivatives.
 
@@ -158,7 +158,7 @@ def _planned(
     return run_batch(planning_method(WIDTH), arguments, ranks, present)
 
 
-PLANNED_RANKS = Planned(stage=0, path=Path(points=2, number=0), sizes=1, status=0, looks=0)  # type: ignore[arg-type]
+PLANNED_RANKS = Planned(stage=0, path=Path(points=2, number=0), sizes=1, status=0, attempts=0, looks=0)  # type: ignore[arg-type]
 
 
 @functools.partial(jax.jit, static_argnums=0)

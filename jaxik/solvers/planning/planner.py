@@ -1,7 +1,8 @@
 """How a path is planned, of one element: one look at one configuration a step, so that no element waits for another.
 
-In the first round trees grow until they join; in the second the path through them is shortened, and its corners are
-rounded. Whatever is looked at is a straight way, marched along as far as it is known to be free.
+In the first round trees grow until they join, and if they do not, again from other samples: a batch makes such attempts
+side by side. In the second round the path through them is shortened, and its corners are rounded. Whatever is looked at
+is a straight way, marched along as far as it is known to be free.
 """
 
 import functools
@@ -16,7 +17,7 @@ from jaxik.core.status import Status
 from jaxik.solvers.planning.corners import Rounding, chord_of, rounded, unrounded
 from jaxik.solvers.planning.setting import Setting, nothing_seen, seen_at, setting_of
 from jaxik.solvers.planning.shortcuts import Cut, Path, proposed, shortened
-from jaxik.solvers.planning.trees import WAYPOINTS, Trees, grown, length_of, path_through, planted
+from jaxik.solvers.planning.trees import WAYPOINTS, Trees, grown, is_full, length_of, path_through, planted
 
 # Looks at one way at most, and the shortest stride [rad or m], as the root of the sum of squares over joints.
 LOOKS, SHORTEST = 64, 0.02
@@ -32,13 +33,14 @@ class Planned(NamedTuple):
       path: the waypoints.
       sizes (K,): of corners.
       status (): int32, of `Status`.
-      looks (): int32, so far.
+      attempts, looks (): int32, so far.
     """
 
     stage: jax.Array
     path: Path
     sizes: jax.Array
     status: jax.Array
+    attempts: jax.Array
     looks: jax.Array
 
 
@@ -48,6 +50,7 @@ class State(NamedTuple):
     Attributes:
       aside (nq,): how far the path that is meant may be from the way.
       blocked (): whether an end of the motion is not free.
+      looks (): int32, of this attempt.
     """
 
     stage: jax.Array
@@ -72,6 +75,7 @@ def planning_method(width: int) -> Method:
         step=_looked,
         ended=lambda state: state.stage == DONE,
         conclude=_concluded,
+        attempts=True,
         repeated=True,
     )
     return Method(setting_of, _start, (phase,), lambda setting, result, record: result, width=width)
@@ -82,11 +86,11 @@ def _start(setting: Setting) -> Planned:
     path = Path(points, jnp.ones((), jnp.int32))
     stage = jnp.where(setting.status == Status.CONVERGED, GROWING, DONE).astype(jnp.int32)
     zero = jnp.zeros((), jnp.int32)
-    return Planned(stage, path, jnp.zeros(WAYPOINTS, points.dtype), setting.status, zero)
+    return Planned(stage, path, jnp.zeros(WAYPOINTS, points.dtype), setting.status, zero, zero)
 
 
 def _begun(setting: Setting, result: Planned, number: jax.Array) -> State:
-    trees, begin, end = planted(setting)
+    trees, begin, end = planted(setting, number)
     cut = proposed(result.path, setting.shift, jnp.zeros((), jnp.int32))
     grows = result.stage == GROWING
     return State(
@@ -100,7 +104,7 @@ def _begun(setting: Setting, result: Planned, number: jax.Array) -> State:
         cut=cut,
         rounding=unrounded(result.path),
         blocked=jnp.zeros((), bool),
-        looks=result.looks,
+        looks=jnp.zeros((), jnp.int32),
     )
 
 
@@ -113,12 +117,13 @@ def _looked(setting: Setting, state: State) -> State:
     shortest = SHORTEST / jnp.where(length > 0, length, 1)
     march = stride(before, seen.looks, seen.free, seen.way_is_free, shortest)
     looks = state.looks + 1
-    blocked = (before.looks == 0) & ~seen.free & (state.stage == GROWING)
+    grows = state.stage == GROWING
+    blocked = grows & (before.looks == 0) & ~seen.free
     # To look for where exactly it ends costs more looks than other ways do.
     over = (march.ahead == 0) | (march.looks == LOOKS) | ~seen.free
     after, still = _next(setting, state, march), state._replace(march=march)
     after = jax.tree.map(lambda new, old: jnp.where(over, new, old), after, still)
-    ends = blocked | (looks >= setting.options.max_looks) | (after.stage == DONE)
+    ends = blocked | (after.stage == DONE) | grows & (looks >= setting.options.max_looks)
     stage = jnp.where(ends, DONE, after.stage).astype(jnp.int32)
     return after._replace(stage=stage, blocked=blocked, looks=looks)
 
@@ -136,7 +141,7 @@ def _next(setting: Setting, state: State, march: March) -> State:
     rounding = jax.tree.map(lambda new, old: jnp.where(rounds, new, old), rounding, state.rounding)
     stage = jnp.where(shortens & ready, ROUNDING, state.stage)
     stage = jnp.where((stage == ROUNDING) & (rounding.corner >= path.number - 1), DONE, stage)
-    stage = jnp.where(grows & trees.joined, DONE, stage).astype(jnp.int32)
+    stage = jnp.where(grows & (trees.joined | is_full(trees)), DONE, stage).astype(jnp.int32)
     chord = chord_of(path, rounding)
     along = stage == ROUNDING
     return State(
@@ -155,15 +160,16 @@ def _next(setting: Setting, state: State, march: March) -> State:
 
 
 def _concluded(setting: Setting, before: Planned, state: State) -> tuple[Planned, jax.Array]:
-    """After the first round the path through both trees; after the second, that as it is then."""
+    """After an attempt of the first round the path through both trees; after the second, that as it is then."""
     grew = before.stage == GROWING
-    points, count = path_through(state.trees)
-    found = state.trees.joined & (count > 0)
-    path = Path(points, count)
-    path = jax.tree.map(lambda new, old: jnp.where(grew & found, new, jnp.where(grew, old, new)), path, before.path)
+    points, number = path_through(state.trees)
+    found = state.trees.joined & (number > 0)
+    path = Path(jnp.where(found, points, before.path.points), jnp.where(found, number, before.path.number))
     path = jax.tree.map(lambda new, old: jnp.where(grew, new, old), path, state.path)
     failed = jnp.where(state.blocked, Status.COLLIDES, Status.TIMEOUT)
-    status = jnp.where(grew & ~found, failed, before.status).astype(jnp.int32)
-    more = grew & found & (count > 2) & (state.looks < setting.options.max_looks)
-    stage = jnp.where(more, SHORTENING, DONE).astype(jnp.int32)
-    return Planned(stage, path, state.rounding.sizes, status, state.looks), jnp.zeros((), bool)
+    status = jnp.where(grew, jnp.where(found, Status.CONVERGED, failed), before.status).astype(jnp.int32)
+    stage = jnp.where(grew & found & (number > 2), SHORTENING, DONE).astype(jnp.int32)
+    attempts = before.attempts + grew
+    again = grew & ~found & ~state.blocked & (attempts < setting.options.max_attempts)
+    stage = jnp.where(again, GROWING, stage).astype(jnp.int32)
+    return Planned(stage, path, state.rounding.sizes, status, attempts, before.looks + state.looks), again

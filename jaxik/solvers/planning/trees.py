@@ -16,6 +16,8 @@ from jaxik.solvers.planning.setting import Setting, drawn
 WAYPOINTS = 32
 # A shorter way adds no node [rad or m], as the root of the sum of squares over joints.
 LEAST = 0.1
+# More than any attempt draws.
+SAMPLES = 1 << 16
 
 
 class Trees(NamedTuple):
@@ -41,13 +43,13 @@ class Trees(NamedTuple):
     joined: jax.Array
 
 
-def planted(setting: Setting) -> tuple[Trees, jax.Array, jax.Array]:
-    """The roots, and the way (nq,), (nq,) from the last to the first."""
+def planted(setting: Setting, attempt: jax.Array) -> tuple[Trees, jax.Array, jax.Array]:
+    """The roots, and the way (nq,), (nq,) from the last to the first; each attempt () has samples of its own."""
     count, zero, one = setting.options.nodes, jnp.zeros((), jnp.int32), jnp.ones((), jnp.int32)
     roots = jnp.stack([setting.first, setting.last])
     nodes = jnp.broadcast_to(roots[:, None], (2, count, roots.shape[-1]))
     parents, counts = jnp.zeros((2, count), jnp.int32), jnp.ones(2, jnp.int32)
-    trees = Trees(nodes, parents, counts, one, zero, zero, zero, jnp.zeros((), bool))
+    trees = Trees(nodes, parents, counts, one, zero, zero, SAMPLES * attempt, jnp.zeros((), bool))
     return trees, setting.last, setting.first
 
 
@@ -67,10 +69,8 @@ def grown(
     nodes = jnp.where(here[..., None], reached, trees.nodes)
     parents = jnp.where(here, trees.near, trees.parents)
     counts = trees.counts + (jnp.arange(2) == side) * adds
-    full = jnp.any(counts == capacity)
-    counts = jnp.where(full, 1, counts)
     # A new node is what the other tree grows to; else the smaller one grows to a sample.
-    connecting = adds & ~connects & ~full
+    connecting = adds & ~connects
     smaller = jnp.where(counts[1] < counts[0], 1, 0)
     side = jnp.where(connecting, 1 - side, smaller).astype(jnp.int32)
     sample = drawn(setting, trees.samples)
@@ -94,6 +94,11 @@ def grown(
         counts=jnp.where(joined, trees.counts, counts),
     )
     return after, begin, begin + part * (target - begin)
+
+
+def is_full(trees: Trees) -> jax.Array:
+    """Whether a tree has no place for another node ()."""
+    return jnp.any(trees.counts == trees.nodes.shape[1])
 
 
 def length_of(way: jax.Array) -> jax.Array:
