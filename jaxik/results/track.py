@@ -27,6 +27,14 @@ COLLIDED = (
     'shapes overlap there, and the step does not make the deepest less deep; or, in mode="whole", they are nearer than '
     "the margin. See robot.distances(track.q, world), and start from a free q0, or move the path or the obstacle"
 )
+# Of `plan_motion`, beside what is said of steps.
+NOT_PLANNED = {
+    Status.TIMEOUT: "; of plan_motion: there is no path, or raise PlanningOptions(max_attempts=..., max_looks=...); at "
+    "the last step alone: the motion is not over, raise num_steps",
+    Status.COLLIDES: "; of plan_motion: an end is nearer to something than the margin, as search has it",
+    Status.INFEASIBLE: "; of plan_motion: an end is outside the joint limits or off a coupling, or both differ in what "
+    "does not move",
+}
 PASSED = "these pass a limit, see `speed_share`, `acceleration_share` and `jerk_share`: raise it, or take a slower path"
 
 
@@ -47,7 +55,7 @@ class Track(Outcome):
         TIMEOUT.
         In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
         not, as far as was found; COLLIDES: shapes are nearer than the margin of a `CollisionLimit`; INFEASIBLE:
-        `jumped`, or a limit is passed; NONFINITE: a target is not finite.
+        `jumped`, or a limit is passed; NONFINITE: a target is not finite. Those of `plan_motion` are said there.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its
         `VelocityLimit`, `AccelerationLimit` and `JerkLimit`; 0 without one, above 1 where an `Elastic` one yields.
@@ -115,6 +123,7 @@ class Track(Outcome):
             over = fails & ~np.asarray(self.jumped) & np.any([np.asarray(x) > 1 for x in shares], axis=0)
             why = [text for text, where in ((JUMPED, self.jumped), (PASSED, over)) if np.any(np.asarray(where))]
             remedies |= {Status.INFEASIBLE: "; or ".join(why)} if why else {}
+        remedies |= {status: remedies[status] + more for status, more in NOT_PLANNED.items()}
         check(self.status, remedies)
         return self
 

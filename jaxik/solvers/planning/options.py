@@ -36,8 +36,8 @@ class PlanningOptions:
             nodes = operator.index(self.nodes)
         except TypeError:
             nodes = 0
-        if nodes < 2 or isinstance(self.nodes, bool):
-            raise JaxikError(f"nodes is a count from 2 on, known before jit, not {self.nodes!r}")
+        if nodes < 8 or isinstance(self.nodes, bool):
+            raise JaxikError(f"nodes is a count from 8 on, known before jit, not {self.nodes!r}")
         set_fields(
             self,
             max_attempts=validation.option("max_attempts", self.max_attempts, jnp.int32, least=1),

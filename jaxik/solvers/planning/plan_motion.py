@@ -2,6 +2,7 @@
 
 import functools
 import math
+import operator
 from typing import Any
 
 import jax
@@ -16,23 +17,19 @@ from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.core.status import DerivativeStatus, Status
-from jaxik.kinematics.motion import Motion
-from jaxik.kinematics.reduced import apply_couplings_clipped
-from jaxik.kinematics.sampling import coupled_coordinates, dimensions
+from jaxik.kinematics.sampling import dimensions
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
 from jaxik.limits.configuration import ConfigurationLimit
-from jaxik.limits.per_joint import on_rates
 from jaxik.limits.shares import shares_of
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.numerics.kronecker import offsets
-from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.problem.arguments import cast_problem, check_problem, configuration, keys_of_places, random_key
 from jaxik.problem.problem import Problem, constraints_of, limits_of, with_tasks
 from jaxik.results.track import Track
 from jaxik.solvers.planning.options import PlanningOptions
 from jaxik.solvers.planning.planner import Planned, planning_method
-from jaxik.solvers.planning.setting import displaced, scalar_places
+from jaxik.solvers.planning.setting import displaced, rates_of
 from jaxik.solvers.planning.shortcuts import Path
 from jaxik.solvers.planning.timing import Timed, timed
 
@@ -60,9 +57,10 @@ def plan_motion(
 
     Args:
       problem: its robot and its limits count: `ConfigurationLimit`, `CollisionLimit`, and `VelocityLimit` or
-        `AccelerationLimit` or both. Tasks do not: they say where to go, for `search`, whose solution is a `q1`.
-      q0, q1 (*batch, nq): the configurations. What is no hinge or slide, and what `dof_mask` holds, is the same in
-        both.
+        `AccelerationLimit` or both. Tasks do not: they say where to go, for `search`, whose solution is a `q1`. The
+        model's joint couplings hold, if they are linear, unless `constraints={}`.
+      q0, q1 (*batch, nq): the configurations. The same in both is what is no hinge or slide, what `dof_mask` holds, and
+        what has no limit of speed or acceleration.
       key: a key of `jax.random`, from which each element draws by its place in the batch; or a batch of keys.
       dt: duration of a step [s] (*batch,).
       num_steps: how many steps are returned; after its end the motion rests.
@@ -71,8 +69,8 @@ def plan_motion(
     Returns:
       A `Track` of `num_steps` steps, with statuses (T, *batch): CONVERGED; COLLIDES: an end is nearer to something than
       the margin; TIMEOUT: no path was found in all attempts, and the robot stays at `q0`; at the last step also: the
-      motion takes longer than `num_steps`; INFEASIBLE: an end is outside the joint limits, or differs in what does not
-      move; NONFINITE. It has no derivatives.
+      motion takes longer than `num_steps`; INFEASIBLE: an end is outside the joint limits or off a coupling, both
+      differ in what does not move, or a coupling is not linear; NONFINITE. It has no derivatives.
 
     Raises:
       JaxikError: for wrong shapes, for constraints and limits that it does not hold, and under differentiation.
@@ -83,8 +81,7 @@ def plan_motion(
     if options is not None and not isinstance(options, PlanningOptions):
         raise JaxikError(f"options is a jaxik.PlanningOptions, not {type(options).__name__}")
     options = PlanningOptions() if options is None else options
-    if isinstance(num_steps, bool) or not isinstance(num_steps, int) or num_steps < 1:
-        raise JaxikError(f"num_steps is a number of steps from 1 on, known before jit, not {num_steps!r}")
+    num_steps = _count(num_steps)
     q0, q1 = (configuration(name, q, problem.robot) for name, q in (("q0", q0), ("q1", q1)))
     dt = validation.positive("dt", dt)
     key = random_key(key)
@@ -115,6 +112,17 @@ def plan_motion(
         jumped=none > 0,
         topology=problem.robot.topology,
     )
+
+
+def _count(num_steps: Any) -> int:
+    """A number of steps."""
+    try:
+        count = operator.index(num_steps)
+    except TypeError:
+        count = 0
+    if count < 1 or isinstance(num_steps, bool):
+        raise JaxikError(f"num_steps is a number of steps from 1 on, known before jit, not {num_steps!r}")
+    return count
 
 
 def _check_held(problem: Problem) -> None:
@@ -179,9 +187,8 @@ def _followed_one(num_steps: int, problem: Problem, planned: Planned, dt: jax.Ar
     """The motion (T, ...) of one element."""
     robot, limits, topology = problem.robot, limits_of(problem), problem.robot.topology
     start = planned.path.points[0]
-    motion = timed(planned.path, planned.sizes, *_rates(problem), dt, num_steps)
-    moving = coupled_coordinates(topology)
-    q = jax.vmap(lambda q: apply_couplings_clipped(robot, moving, q))(motion.q)
+    motion = timed(planned.path, planned.sizes, rates_of(problem), dt, num_steps)
+    q = jnp.where(jnp.isfinite(motion.duration), motion.q, start)
     steps = jnp.diff(jnp.concatenate([start[None], q]), axis=0)
     velocity = jax.vmap(lambda change: displaced(topology, change))(steps) / dt
     acceleration = jnp.diff(velocity, axis=0, prepend=jnp.zeros_like(velocity[:1])) / dt
@@ -203,26 +210,6 @@ def _late(motion: Timed, dt: jax.Array, num_steps: int) -> jax.Array:
     late = last & (motion.duration > num_steps * dt)
     status = jnp.where(late, Status.TIMEOUT, Status.CONVERGED)
     return jnp.where(jnp.isfinite(motion.duration), status, Status.INFEASIBLE)
-
-
-def _rates(problem: Problem) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Bounds of the rates of a configuration's entries, lower and upper (nq,), and of their changes (nq,)."""
-    robot, topology = problem.robot, problem.robot.topology
-    infinite = jnp.full(robot.nv, jnp.inf, robot.q_home.dtype)
-    lower, upper, acceleration = -infinite, infinite, infinite
-    for limit in limits_of(problem):
-        if isinstance(limit, VelocityLimit):
-            low, high = limit.bounds(robot, None, Motion(jnp.ones((), lower.dtype)))  # type: ignore[arg-type]
-            lower, upper = jnp.maximum(lower, low), jnp.minimum(upper, high)
-        elif isinstance(limit, AccelerationLimit):
-            acceleration = jnp.minimum(acceleration, on_rates(robot, limit.max_acceleration, jnp.inf))
-    dofs = [topology.joints[j].v_index for j in topology.scalar_joints]
-
-    def of_entries(x: jax.Array, otherwise: float) -> jax.Array:
-        free = jnp.full(robot.nq, otherwise, x.dtype)
-        return set_rows(free, scalar_places(topology), static_gather(x, dofs))
-
-    return of_entries(lower, -jnp.inf), of_entries(upper, jnp.inf), of_entries(acceleration, jnp.inf)
 
 
 @jax.custom_jvp

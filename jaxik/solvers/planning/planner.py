@@ -114,11 +114,11 @@ def _looked(setting: Setting, state: State) -> State:
     share = before.share + before.ahead
     seen = seen_at(setting, state.begin + share * way, before.ahead * way, state.aside, before.seen)
     length = length_of(way)
-    shortest = SHORTEST / jnp.where(length > 0, length, 1)
+    shortest = SHORTEST * setting.unit / jnp.where(length > 0, length, 1)
     march = stride(before, seen.looks, seen.free, seen.way_is_free, shortest)
     looks = state.looks + 1
     grows = state.stage == GROWING
-    blocked = grows & (before.looks == 0) & ~seen.free
+    blocked = grows & (before.looks == 0) & (state.trees.near == 0) & ~seen.free
     # To look for where exactly it ends costs more looks than other ways do.
     over = (march.ahead == 0) | (march.looks == LOOKS) | ~seen.free
     after, still = _next(setting, state, march), state._replace(march=march)
@@ -161,15 +161,14 @@ def _next(setting: Setting, state: State, march: March) -> State:
 
 def _concluded(setting: Setting, before: Planned, state: State) -> tuple[Planned, jax.Array]:
     """After an attempt of the first round the path through both trees; after the second, that as it is then."""
-    grew = before.stage == GROWING
+    grew, attempts = before.stage == GROWING, before.attempts + (before.stage == GROWING)
     points, number = path_through(state.trees)
     found = state.trees.joined & (number > 0)
-    path = Path(jnp.where(found, points, before.path.points), jnp.where(found, number, before.path.number))
-    path = jax.tree.map(lambda new, old: jnp.where(grew, new, old), path, state.path)
-    failed = jnp.where(state.blocked, Status.COLLIDES, Status.TIMEOUT)
-    status = jnp.where(grew, jnp.where(found, Status.CONVERGED, failed), before.status).astype(jnp.int32)
-    stage = jnp.where(grew & found & (number > 2), SHORTENING, DONE).astype(jnp.int32)
-    attempts = before.attempts + grew
     again = grew & ~found & ~state.blocked & (attempts < setting.options.max_attempts)
-    stage = jnp.where(again, GROWING, stage).astype(jnp.int32)
+    stage = jnp.where(again, GROWING, jnp.where(grew & found & (number > 2), SHORTENING, DONE))
+    failed = jnp.where(state.blocked, Status.COLLIDES, Status.TIMEOUT)
+    status = jnp.where(grew & ~found, failed, Status.CONVERGED)
+    joined = jax.tree.map(lambda new, old: jnp.where(found, new, old), Path(points, number), before.path)
+    path = jax.tree.map(lambda new, old: jnp.where(grew, new, old), joined, state.path)
+    stage, status = stage.astype(jnp.int32), status.astype(jnp.int32)
     return Planned(stage, path, state.rounding.sizes, status, attempts, before.looks + state.looks), again

@@ -8,14 +8,19 @@ import jax.numpy as jnp
 
 from jaxik.collision.reach import largest_motion, seen_pairs
 from jaxik.collision.sweep import Look, look
+from jaxik.core.pytree import leaf, pytree, static
 from jaxik.core.status import Status
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.link_constants import Segments
-from jaxik.kinematics.reduced import apply_couplings_clipped, movable
-from jaxik.kinematics.sampling import coupled_coordinates, spread
+from jaxik.kinematics.motion import Motion
+from jaxik.kinematics.reduced import apply_couplings_clipped, coordinates, movable
+from jaxik.kinematics.sampling import spread
 from jaxik.kinematics.topology import Topology, dofs_of_entries
+from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
+from jaxik.limits.per_joint import on_rates
+from jaxik.limits.velocity import VelocityLimit
 from jaxik.numerics.kronecker import unit_samples
 from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.problem.problem import Problem, constants_of, effective_joint_limits, limits_of
@@ -24,11 +29,14 @@ from jaxik.solvers.planning.options import PlanningOptions
 
 # How far beyond both ends a joint without limits is drawn [rad or m].
 AROUND = 3.2
-# Of a joint that does not move, and beyond a limit: what both ends may differ by [rad or m].
-ROUNDING = 1e-5
+# By how much an end may be beyond a limit, off a coupling, and elsewhere with what does not move [rad or m].
+TOLERANCE = 1e-5
+# In ranges that are narrower than this, as the root of the sum of squares over joints [rad or m], lengths are smaller.
+NARROW = 5.0
 
 
-class Setting(NamedTuple):
+@pytree
+class Setting:
     """Of one element.
 
     Attributes:
@@ -37,39 +45,67 @@ class Setting(NamedTuple):
       apart: the limits that keep shapes apart.
       first, last (nq,): both ends.
       moves (nq,): whether a motion changes an entry.
+      unit (): of lengths of ways, 1, or less where ranges are narrow.
       shift (d,): uint32, where the sequence of samples sets out.
       status (): CONVERGED where the ends may be joined, as far as they say by themselves.
+      couplings: whether the model's joint couplings hold; static.
     """
 
-    robot: Robot
-    constants: Segments | None
-    apart: tuple[CollisionLimit, ...]
-    first: jax.Array
-    last: jax.Array
-    moves: jax.Array
-    shift: jax.Array
-    status: jax.Array
-    options: PlanningOptions
+    robot: Robot = leaf()
+    constants: Segments | None = leaf()
+    apart: tuple[CollisionLimit, ...] = leaf()
+    first: jax.Array = leaf(1)
+    last: jax.Array = leaf(1)
+    moves: jax.Array = leaf(1)
+    unit: jax.Array = leaf(0)
+    shift: jax.Array = leaf(1)
+    status: jax.Array = leaf(0)
+    options: PlanningOptions = leaf()
+    couplings: bool = static()
+
+    def followed(self, q: jax.Array) -> jax.Array:
+        """A configuration (nq,), its driven joints where couplings have them."""
+        topology = self.robot.topology
+        moving = coordinates(topology, range(topology.nv), hold_couplings=self.couplings)
+        return apply_couplings_clipped(self.robot, moving, q)
 
 
 def setting_of(problem: Problem, q0: jax.Array, q1: jax.Array, shift: jax.Array, options: PlanningOptions) -> Setting:
     """The setting of one element."""
-    robot, apart = effective_joint_limits(problem), collision_limits(problem)
-    constants = constants_of(robot, apart) if apart else None
-    moves = _moving(problem)
+    robot, apart, topology = effective_joint_limits(problem), collision_limits(problem), problem.robot.topology
     finite = jnp.all(jnp.isfinite(q0)) & jnp.all(jnp.isfinite(q1))
     q0 = jnp.where(jnp.isfinite(q0), q0, problem.robot.q_home)
     q1 = jnp.where(jnp.isfinite(q1), q1, q0)
-    stays = jnp.all(moves | (jnp.abs(q1 - q0) <= ROUNDING))
-    places, joints = scalar_places(robot.topology), list(robot.topology.scalar_joints)
-    lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
-    ends = [static_gather(q, places) for q in (q0, q1)]
-    inside = [jnp.all((q >= lower - ROUNDING) & (q <= upper + ROUNDING)) for q in ends]
-    status = jnp.where(stays & inside[0] & inside[1], Status.CONVERGED, Status.INFEASIBLE)
-    status = jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32)
-    low, high = jnp.minimum(*ends) - AROUND, jnp.maximum(*ends) + AROUND
-    robot = _with_ranges(robot, jnp.maximum(lower, low), jnp.minimum(upper, high))
-    return Setting(robot, constants, apart, q0, jnp.where(moves, q1, q0), moves, shift, status, options)
+    moves, places = _moving(problem), scalar_places(topology)
+    robot, inside = _with_ranges(robot, *(static_gather(q, places) for q in (q0, q1)))
+    joints = list(topology.scalar_joints)
+    ranges = static_gather(robot.limit_upper, joints) - static_gather(robot.limit_lower, joints)
+    width = jnp.sqrt(jnp.sum(jnp.where(static_gather(moves, places), ranges, 0) ** 2))
+    setting = Setting(
+        robot=robot,
+        constants=constants_of(robot, apart) if apart else None,
+        apart=apart,
+        first=q0,
+        last=jnp.where(moves, q1, q0),
+        moves=moves,
+        unit=jnp.minimum(1, width / NARROW),
+        shift=shift,
+        status=jnp.zeros((), jnp.int32),
+        options=options,
+        couplings=problem.constraints is None,
+    )
+    may = inside & jnp.all(moves | (jnp.abs(q1 - q0) <= TOLERANCE)) & _on_couplings(setting)
+    status = jnp.where(may, Status.CONVERGED, Status.INFEASIBLE)
+    return dataclasses.replace(setting, status=jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32))
+
+
+def _on_couplings(setting: Setting) -> jax.Array:
+    """Whether both ends, and straight ways between any two configurations, meet the couplings that hold ()."""
+    samples = [drawn(setting, jnp.asarray(i)) for i in range(2)]
+    between = 0.3 * samples[0] + 0.7 * samples[1]  # of which a polynomial that is not linear is off
+    given = jnp.stack([setting.first, setting.last, between])
+    followed = jax.vmap(setting.followed)(given)
+    return jnp.all(jnp.abs(followed - given) <= TOLERANCE)
 
 
 def collision_limits(problem: Problem) -> tuple[CollisionLimit, ...]:
@@ -81,31 +117,68 @@ def scalar_places(topology: Topology) -> list[int]:
     return [topology.joints[j].q_index for j in topology.scalar_joints]
 
 
-def _with_ranges(robot: Robot, lower: jax.Array, upper: jax.Array) -> Robot:
+def _with_ranges(robot: Robot, *ends: jax.Array) -> tuple[Robot, jax.Array]:
+    """The robot with ranges around both ends for joints without limits, and whether the ends (k,) are inside ()."""
     joints = list(robot.topology.scalar_joints)
-    return dataclasses.replace(
-        robot,
-        limit_lower=set_rows(robot.limit_lower, joints, lower),
-        limit_upper=set_rows(robot.limit_upper, joints, upper),
-    )
+    lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
+    inside = [jnp.all((q >= lower - TOLERANCE) & (q <= upper + TOLERANCE)) for q in ends]
+    lower = jnp.where(jnp.isfinite(lower), lower, jnp.minimum(*ends) - AROUND)
+    upper = jnp.where(jnp.isfinite(upper), upper, jnp.maximum(*ends) + AROUND)
+    limits = {
+        "limit_lower": set_rows(robot.limit_lower, joints, lower),
+        "limit_upper": set_rows(robot.limit_upper, joints, upper),
+    }
+    return dataclasses.replace(robot, **limits), inside[0] & inside[1]
+
+
+class Rates(NamedTuple):
+    """Bounds of the rates of a configuration's entries (nq,), and of their changes; infinite where there is none."""
+
+    lower: jax.Array
+    upper: jax.Array
+    acceleration: jax.Array
+
+
+def rates_of(problem: Problem) -> Rates:
+    """The bounds that limits keep."""
+    robot, topology = problem.robot, problem.robot.topology
+    infinite = jnp.full(robot.nv, jnp.inf, robot.q_home.dtype)
+    lower, upper, acceleration = -infinite, infinite, infinite
+    for limit in limits_of(problem):
+        if isinstance(limit, VelocityLimit):
+            low, high = limit.bounds(robot, None, Motion(jnp.ones((), lower.dtype)))  # type: ignore[arg-type]
+            lower, upper = jnp.maximum(lower, low), jnp.minimum(upper, high)
+        elif isinstance(limit, AccelerationLimit):
+            acceleration = jnp.minimum(acceleration, on_rates(robot, limit.max_acceleration, jnp.inf))
+    dofs = [topology.joints[j].v_index for j in topology.scalar_joints]
+
+    def of_entries(x: jax.Array, otherwise: float) -> jax.Array:
+        free = jnp.full(robot.nq, otherwise, x.dtype)
+        return set_rows(free, scalar_places(topology), static_gather(x, dofs))
+
+    return Rates(of_entries(lower, -jnp.inf), of_entries(upper, jnp.inf), of_entries(acceleration, jnp.inf))
 
 
 def _moving(problem: Problem) -> jax.Array:
-    """Which entries of a configuration (nq,) a motion changes: those of hinges and slides that are not held."""
+    """Which entries of a configuration (nq,) a motion changes.
+
+    Those of hinges and slides that are not held, may move, and have some limit of speed or acceleration.
+    """
     topology = problem.robot.topology
     scalar = {topology.joints[j].v_index for j in topology.scalar_joints}
     moving = jnp.asarray([dof in scalar for dof in range(problem.robot.nv)], bool)
     if problem.dof_mask is not None:
         moving = moving & movable(topology, problem.dof_mask)
-    return static_gather(moving, dofs_of_entries(topology))
+    rates = rates_of(problem)
+    may = (rates.upper > rates.lower) & (jnp.isfinite(rates.upper) | jnp.isfinite(rates.acceleration))
+    return static_gather(moving, dofs_of_entries(topology)) & may
 
 
 def drawn(setting: Setting, index: jax.Array) -> jax.Array:
     """Sample `index` () of the configurations (nq,); what does not move is where both ends have it."""
     robot = setting.robot
     shares = unit_samples(setting.shift, index).astype(setting.first.dtype)
-    q = spread(robot, shares, jnp.asarray(AROUND, shares.dtype))
-    q = apply_couplings_clipped(robot, coupled_coordinates(robot.topology), q)
+    q = setting.followed(spread(robot, shares, jnp.asarray(AROUND, shares.dtype)))
     return jnp.where(setting.moves, q, setting.first)
 
 
@@ -142,11 +215,13 @@ def seen_at(
     if setting.constants is None:
         return Seen((), free, way_is_free)
     robot = setting.robot
-    kin = forward(setting.constants, apply_couplings_clipped(robot, coupled_coordinates(robot.topology), q))
+    kin = forward(setting.constants, q)
     change, aside = displaced(robot.topology, change), jnp.abs(displaced(robot.topology, aside))
     for i, limit in enumerate(setting.apart):
         geometry, table = geometry_of(robot.name, robot.geometry), limit.table(robot)
-        moved, turned = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), aside)
+        pairs = seen_pairs(geometry, table, kin)
+        moved, _ = largest_motion(geometry, kin, pairs, aside)
+        _, turned = largest_motion(geometry, kin, pairs, aside + jnp.abs(change))
         margin = limit.margin + jnp.exp(turned) * moved
         last = None if before is None else before[i]
         here, stays = look(geometry, limit.world, table, kin, change, last, margin)

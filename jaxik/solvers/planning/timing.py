@@ -14,14 +14,15 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.solvers.planning.corners import directions_of
+from jaxik.solvers.planning.setting import Rates
 from jaxik.solvers.planning.shortcuts import Path, lengths_of
 
 # Even cells, beside those that corners cut.
 CELLS = 96
 # Halvings of the interval in which the best end of a cell is sought.
-HALVINGS = 20
+BISECTIONS = 20
 # Of a length of a path: shorter cells are none. Of a direction: more of a change is a corner, where the robot stops.
-NO_CELL, STRAIGHT = 1e-9, 1e-6
+NO_CELL, STRAIGHT = 1e-13, 1e-6
 # Of limits: what rounding may take.
 SPARE = 1 - 1e-5
 # Of a path, where nothing limits it [its length / s].
@@ -59,7 +60,7 @@ class Along(NamedTuple):
 
 
 def along(curve: Curve, s: jax.Array, within: jax.Array) -> Along:
-    """The point at `s` () of the piece or parabola that has `within` () inside."""
+    """The point at `s` () of the piece or parabola that has `within` () inside: at their ends two have the same s."""
     inner = jnp.arange(curve.at.shape[0])
     rounds = (jnp.abs(within - curve.at) < curve.sizes) & (inner > 0) & (inner < curve.path.number - 1)
     piece = jnp.clip(jnp.sum(curve.at <= within) - 1, 0, jnp.maximum(curve.path.number - 2, 0))
@@ -126,23 +127,19 @@ class Rows(NamedTuple):
     none: jax.Array
 
 
-def speeds_of(cells: Cells, lower: jax.Array, upper: jax.Array, acceleration: jax.Array) -> jax.Array:
-    """The largest squared speeds (N + 1,) along a curve, from rest to rest.
-
-    Args:
-      lower, upper (nq,): of the rates of joints.
-      acceleration (nq,): of their changes.
-    """
+def speeds_of(cells: Cells, rates: Rates) -> jax.Array:
+    """The largest squared speeds (N + 1,) along a curve, from rest to rest."""
+    lower, upper, acceleration = rates
     some = cells.length > 0
     fastest = jnp.minimum(_fastest(cells.start, lower, upper), _fastest(cells.end, lower, upper))
     fastest = jnp.where(some, jnp.minimum(fastest, FASTEST**2), jnp.inf)
     none = jnp.full(1, jnp.inf, fastest.dtype)
     highest = jnp.minimum(jnp.concatenate([none, fastest]), jnp.concatenate([fastest, none]))
     highest = SPARE * jnp.where(cells.stops, 0, highest)
-    rates = 1 / (2 * jnp.where(some, cells.length, 1))[:, None]
+    per = 1 / (2 * jnp.where(some, cells.length, 1))[:, None]
     rows = Rows(
-        at_start=jnp.concatenate([cells.bend - rates * cells.start, -rates * cells.end], axis=1),
-        at_end=jnp.concatenate([rates * cells.start, cells.bend + rates * cells.end], axis=1),
+        at_start=jnp.concatenate([cells.bend - per * cells.start, -per * cells.end], axis=1),
+        at_end=jnp.concatenate([per * cells.start, cells.bend + per * cells.end], axis=1),
         most=jnp.broadcast_to(SPARE * jnp.tile(acceleration, 2), (some.shape[0], 2 * acceleration.shape[0])),
         none=~some,
     )
@@ -177,7 +174,10 @@ def _most_at_end(row: Rows, x: jax.Array) -> jax.Array:
 
 
 def _most_at_start(row: Rows, ahead: jax.Array) -> jax.Array:
-    """The largest x () that goes with some y in [0, ahead]: of a concave function of y, by halving its interval."""
+    """The largest x () that goes with some y in [0, ahead]: of a concave function of y, by halving its interval.
+
+    At rest, x = y = 0, all bounds hold.
+    """
     moves, sign = row.at_start != 0, jnp.sign(row.at_start)
     scale, slope = jnp.where(moves, jnp.abs(row.at_start), 1), -sign * row.at_end
     alone = jnp.min(jnp.where(~moves & (row.at_end != 0), row.most / jnp.abs(row.at_end), jnp.inf))
@@ -198,7 +198,7 @@ def _most_at_start(row: Rows, ahead: jax.Array) -> jax.Array:
 
     most = jnp.minimum(ahead, alone)
     _, fits, rises = bounds(most)
-    low, _ = lax.fori_loop(0, HALVINGS, halve, (jnp.zeros_like(most), most))
+    low, _ = lax.fori_loop(0, BISECTIONS, halve, (jnp.zeros_like(most), most))
     return bounds(jnp.where(fits & rises, most, low))[0]
 
 
@@ -212,9 +212,7 @@ class Timed(NamedTuple):
 def timed(
     path: Path,
     sizes: jax.Array,
-    lower: jax.Array,
-    upper: jax.Array,
-    acceleration: jax.Array,
+    rates: Rates,
     dt: jax.Array,
     num_steps: int,
 ) -> Timed:
@@ -222,13 +220,13 @@ def timed(
 
     Args:
       sizes (K,): of its corners.
-      lower, upper, acceleration (nq,): of rates of joints, and of their changes.
+      rates: bounds of joints.
       dt (): [s].
       num_steps: how many configurations are returned, the first one a step after the start.
     """
     curve = curve_of(path, sizes)
     cells = cells_of(curve)
-    x = speeds_of(cells, lower, upper, acceleration)
+    x = speeds_of(cells, rates)
     root, some = jnp.sqrt(x), cells.length > 0
     mean = (root[:-1] + root[1:]) / 2
     takes = jnp.where(some, cells.length / jnp.where(some, mean, 1), 0)

@@ -63,7 +63,7 @@ def grown(
     joined = connects & arrived
     side, capacity = trees.side, trees.nodes.shape[1]
     place = trees.counts[side]
-    adds = (share * length > LEAST) & ~joined
+    adds = (arrived | (share * length > LEAST * setting.unit)) & ~joined
     at = jnp.arange(capacity) == place
     here = (jnp.arange(2) == side)[:, None] & at & adds
     nodes = jnp.where(here[..., None], reached, trees.nodes)
