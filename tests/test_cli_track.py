@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
-from tables import mostly_exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import Status, Track
@@ -65,6 +66,7 @@ SCENES = {
     "humanoid_step": Scene(1e-3, 5e-4, 0.1, constraints=("left_foot",)),
 }
 COMMON = ("pendulum_stuck",)
+PLANNED = ("panda_shelf_motion",)
 
 
 @pytest.mark.parametrize("name", mostly_exhaustive(SCENES, COMMON))
@@ -89,7 +91,18 @@ def test_every_configuration_is_listed_and_every_scene_has_its_numbers() -> None
     files = sorted(file.name for file in CONFIGS.glob("*.yaml"))
     assert [name for name in files if f"`{name}`" not in listed] == []
     texts = {file.removesuffix(".yaml"): (CONFIGS / file).read_text() for file in files}
-    assert {name for name, text in texts.items() if "\ntrack:" in text and "\ndataset:" not in text} == {*SCENES}
+    tracked = {name for name, text in texts.items() if "\ntrack:" in text and "\ndataset:" not in text}
+    assert tracked == {*SCENES, *PLANNED}
+
+
+@exhaustive
+@pytest.mark.parametrize("name", PLANNED)
+def test_a_shipped_motion_is_planned_to_where_its_tasks_are_met(name: str) -> None:
+    job = read_track_job(read_yaml(CONFIGS / f"{name}.yaml"))
+    found, task = follow(job).check(), job.problem.tasks["tip"]
+    away = job.problem.robot.frame_pose(found.q[-1], "tcp").inverse() @ task.target
+    assert np.linalg.norm(away.log()) < 1e-3
+    assert found.peak_speed > 0.99 and found.peak_acceleration > 0.99
 
 
 @pytest.fixture(name="folder")
@@ -138,6 +151,23 @@ def test_it_writes_what_track_returns(folder: Path, capsys: pytest.CaptureFixtur
     assert run(folder, track | limits) == 0
     said = capsys.readouterr().out
     assert "50 steps of 0.02 s" in said and "50 CONVERGED" in said and "tip/position [m]" in said
+
+
+def test_a_planned_motion_ends_where_the_tasks_are_met(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = {"from": {"shoulder": -0.8, "elbow": 1.2}}
+    changes = {
+        "tasks": {"tip": CONFIG["tasks"]["tip"] | {"target": target}},
+        "track": CONFIG["track"] | {"mode": "planned", "duration": 3.0},
+        "limits": {"velocity": 2, "acceleration": 8},
+    }
+    assert run(folder, changes, "-o", str(folder / "o.npz"), "--plot", str(folder / "o.png")) == 0
+    assert "150 CONVERGED" in capsys.readouterr().out
+    found: Any = jaxik.load(folder / "o.npz")
+    robot = jaxik.load_robot(folder / "arm.xml")
+    ends = (robot.frame_pose(jnp.asarray(q), "tip").translation() for q in (found.q[-1], [-0.8, 1.2]))
+    np.testing.assert_allclose(*ends, atol=1e-4)
+    assert run(folder, changes | {"track": changes["track"] | {"paths": {}}}) == 2
+    assert "paths" in capsys.readouterr().err
 
 
 def test_shapes_start_at_the_target_at_rest_and_are_what_they_are_called(folder: Path) -> None:

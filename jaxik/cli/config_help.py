@@ -105,6 +105,8 @@ a configuration has the sections of jaxik solve, but for search and options, and
     continuous: false             # true: with limits: {collision: ...}, no step jumps over anything thin
     # mode: whole                 # the path is known before it sets out; without start that is free, too; and instead
     # longest_step: 0.12          # of damping and feed_forward: what is no jump [rad or m], without a velocity limit
+    # mode: planned               # from the start to where the tasks are met, around obstacles, as fast as limits of
+    # max_attempts: 8             # speed or acceleration allow; without paths. Also max_looks, reach, shortcuts
 """
 
 DATASET_HELP = """\

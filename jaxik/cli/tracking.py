@@ -35,25 +35,32 @@ from jaxik.problem.problem import Problem
 from jaxik.results import text, track_files
 from jaxik.results.plot_track import plot_track
 from jaxik.results.track import Track, stops_of
+from jaxik.solvers.options import SearchOptions
+from jaxik.solvers.planning.options import PlanningOptions
+from jaxik.solvers.planning.plan_motion import plan_motion
+from jaxik.solvers.search.search import search
 from jaxik.solvers.tracking.options import TrackOptions, WholePathOptions
 from jaxik.solvers.tracking.track import track
 from jaxik.tasks.base import Task
 
 KEYS = (*(key for key in SOLVED_KEYS if key not in ("search", "options")), "track")
+OPTIONS: dict[str, Any] = {"online": TrackOptions, "whole": WholePathOptions, "planned": PlanningOptions}
+NUMBERS = {"online": ("damping", "feed_forward"), "whole": ("longest_step",), "planned": ("reach",)}
 NARROWEST = 100  # columns where the width of the terminal is not known
 
 
 @dataclasses.dataclass(frozen=True)
 class TrackJob:
-    """What `track` is called with."""
+    """What `track` is called with; in the mode "planned", `search` and `plan_motion`."""
 
     problem: Problem
     start: np.ndarray | None
     dt: float
     targets: dict[str, Any]
     num_steps: int
-    options: TrackOptions | WholePathOptions
+    options: TrackOptions | WholePathOptions | PlanningOptions
     mode: str
+    seed: int
 
 
 def run_track(arguments: argparse.Namespace) -> int:
@@ -87,6 +94,17 @@ def run_track(arguments: argparse.Namespace) -> int:
 
 
 def follow(job: TrackJob) -> Track:
+    """The motion that a job asks for.
+
+    Raises:
+      JaxikError: where nothing is found to which a motion is to be planned.
+    """
+    if isinstance(job.options, PlanningOptions):
+        searching, planning = jax.random.split(jax.random.key(job.seed))
+        search_options = SearchOptions(rank_by="reference", reference=job.start)
+        goal = search(job.problem, searching, options=search_options).check()
+        given = {"dt": job.dt, "num_steps": job.num_steps, "options": job.options}
+        return plan_motion(job.problem, job.start, goal.q, planning, **given)
     return track(
         job.problem, job.start, job.dt, job.targets, mode=job.mode, num_steps=job.num_steps, options=job.options
     )
@@ -111,17 +129,19 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
             (root.at("tasks") / name).fail("has several targets: a robot follows one; paths says how it moves")
     limits = read_limits(root, source, of_motion=True)
     section = root.section("track")
-    mode = section.choice("mode", ("online", "whole")) if "mode" in section else "online"
-    whole = mode == "whole"
-    keys = ("longest_step",) if whole else ("damping", "feed_forward")
-    section.allow("mode", "dt", "duration", "paths", *keys, *(() if whole else ("continuous",)))
+    mode = section.choice("mode", (*OPTIONS,)) if "mode" in section else "online"
+    whole, planned = mode == "whole", mode == "planned"
+    keys, counts = NUMBERS[mode], ("max_attempts", "max_looks", "shortcuts") if planned else ()
+    more = {"online": ("paths", "continuous"), "whole": ("paths",), "planned": ()}[mode]
+    section.allow("mode", "dt", "duration", *more, *keys, *counts)
     dt, num_steps = read_steps(section)
     times = dt * np.arange(1, num_steps + 1)
     paths = section.section("paths") if "paths" in section else Section({}, section.at("paths"))
     numbers: dict[str, Any] = {key: section.number(key) for key in keys if key in section}
+    numbers |= {key: section.integer(key) for key in counts if key in section}
     numbers |= {"continuous": section.get("continuous")} if "continuous" in section else {}
     with section.place.blamed():
-        options = WholePathOptions(**numbers) if whole else TrackOptions(**numbers)
+        options = OPTIONS[mode](**numbers)
     free = whole and "start" not in root
     start = None if free else read_start(root, robot, units, source.seed, 1, searches=False)
     return TrackJob(
@@ -132,6 +152,7 @@ def read_track_job(file: YamlFile, meshes: bool = False) -> TrackJob:
         num_steps,
         options,
         mode,
+        source.seed,
     )
 
 
@@ -210,4 +231,5 @@ def show(console: Console, facts: dict[str, Any]) -> None:
     end.add_row("time", f"load {facts['seconds']['load']:.2f} s, compile and run {facts['seconds']['run']:.2f} s")
     if facts["output"]:
         end.add_row("output", Text(facts["output"]))
-    console.print(title, Padding(table, (1, 0, 1, 1), expand=False), *yielded, end, sep="\n")
+    errors = [Padding(table, (1, 0, 1, 1), expand=False)] if facts["errors"] else []
+    console.print(title, *errors, *yielded, end, sep="\n")

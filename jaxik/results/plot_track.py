@@ -60,7 +60,13 @@ def plot_track(
         raise JaxikError(f"a plot shows one motion of the batch {batch}: say which, as in element=0")
     time = np.asarray(track.time)
     time = time if time.ndim == 1 else time[chosen]
-    axes = figure.subplots(4, sharex=True)
+    labels = (
+        "joints, 0 to 1 of range",
+        "velocity [1/s]",
+        "share of limit",
+        *(("error",) if of_one["residuals"] else ()),
+    )
+    axes = figure.subplots(len(labels), sharex=True)
     _joints(axes[0], time, of_one["q"], robot)
     _lines(axes[1], time, dict(zip(_rate_names(robot), of_one["velocity"].T, strict=True)))
     _lines(axes[2], time, {name: of_one[name] for name in ("speed", "acceleration", "jerk")})
@@ -70,13 +76,14 @@ def plot_track(
         f"{part} [{units.get(part, '')}]".replace(" []", ""): np.linalg.norm(rows.reshape(len(time), -1), axis=1)
         for part, rows in of_one["residuals"].items()
     }
-    _lines(axes[3], time, {name: np.where(norm > 0, norm, np.nan) for name, norm in norms.items()})
-    axes[3].set_yscale("log")
-    for axis, label in zip(axes, ("joints, 0 to 1 of range", "velocity [1/s]", "share of limit", "error"), strict=True):
+    if norms:  # a motion that was planned follows nothing
+        _lines(axes[3], time, {name: np.where(norm > 0, norm, np.nan) for name, norm in norms.items()})
+        axes[3].set_yscale("log")
+    for axis, label in zip(axes, labels, strict=True):
         axis.set_ylabel(label)
         axis.grid(color="0.9", linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[3].set_xlabel("time [s]")
+    axes[-1].set_xlabel("time [s]")
     axes[0].set_title(track.topology.name, loc="left", fontsize="medium")
     if path is not None:
         save_figure(figure, path)
