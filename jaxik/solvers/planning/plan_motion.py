@@ -61,7 +61,8 @@ def plan_motion(
         model's joint couplings hold, if they are linear, unless `constraints={}`.
       q0, q1 (*batch, nq): the configurations. The same in both is what is no hinge or slide, what `dof_mask` holds, and
         what has no limit of speed or acceleration.
-      key: a key of `jax.random`, from which each element draws by its place in the batch; or a batch of keys.
+      key: a key of `jax.random`, from which each element draws by its place in the batch; or a batch of keys, as
+        a `vmap` around the call needs: else all of its elements draw alike.
       dt: duration of a step [s] (*batch,).
       num_steps: how many steps are returned; after its end the motion rests.
       options: `PlanningOptions`.
