@@ -166,7 +166,6 @@ def _beyond(task: Any, robot: Robot, before: Any, now: Any, further: jax.Array, 
             aim = robot.integrate(here, further[..., None] * robot.difference(before, here))
         else:
             aim = here + further.reshape(*further.shape, *(1,) * rank) * (here - before)
-        aim = jax.tree.map(lambda a, n: jnp.where(jnp.isfinite(a), a, n), aim, now)
         return _where(usable, aim, now)
 
     def stand_in(target: Any) -> Any:
