@@ -102,7 +102,7 @@ def limit_excess(robot: RobotModel, q: jax.Array) -> jax.Array:
     parts, stored = [], []
     if topology.scalar_joints:
         joints = list(topology.scalar_joints)
-        value = static_gather(q, [topology.joints[j].q_index for j in joints])
+        value = static_gather(q, scalar_places(topology))
         lower, upper = static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)
         parts.append(jnp.maximum(jnp.maximum(lower - value, value - upper), 0))
         stored += joints
@@ -131,21 +131,22 @@ def snap_to_limits(robot: RobotModel, before: jax.Array, q: jax.Array) -> jax.Ar
 
     def onto(x: jax.Array, lower: jax.Array, upper: jax.Array) -> jax.Array:
         near = static_gather(
-            ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(before), jnp.abs(q)), _places(robot)
+            ARRIVED * jnp.finfo(q.dtype).eps * jnp.maximum(jnp.abs(before), jnp.abs(q)), scalar_places(robot.topology)
         )
         return jnp.where(x <= lower + near, lower, jnp.where(x >= upper - near, upper, x))
 
     return _clamp(robot, q, onto)
 
 
-def _places(robot: RobotModel) -> list[int]:
-    return [robot.topology.joints[j].q_index for j in robot.topology.scalar_joints]
+def scalar_places(topology: Topology) -> list[int]:
+    """Where hinges and slides are in a configuration."""
+    return [topology.joints[j].q_index for j in topology.scalar_joints]
 
 
 def _clamp(robot: RobotModel, q: jax.Array, inside: Callable[..., jax.Array]) -> jax.Array:
     topology = robot.topology
     joints = list(topology.scalar_joints)
-    in_q = _places(robot)
+    in_q = scalar_places(robot.topology)
     parts = [
         inside(
             static_gather(q, in_q), static_gather(robot.limit_lower, joints), static_gather(robot.limit_upper, joints)

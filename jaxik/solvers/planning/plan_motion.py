@@ -17,6 +17,7 @@ from jaxik.core import validation
 from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.core.status import DerivativeStatus, Status
+from jaxik.kinematics.manifold import scalar_coordinates
 from jaxik.kinematics.sampling import dimensions
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
@@ -29,7 +30,7 @@ from jaxik.problem.problem import Problem, constraints_of, limits_of, with_tasks
 from jaxik.results.track import Track
 from jaxik.solvers.planning.options import PlanningOptions
 from jaxik.solvers.planning.planner import Planned, planning_method
-from jaxik.solvers.planning.setting import displaced, rates_of
+from jaxik.solvers.planning.setting import rates_of
 from jaxik.solvers.planning.shortcuts import Path
 from jaxik.solvers.planning.timing import Timed, timed
 
@@ -191,7 +192,7 @@ def _followed_one(num_steps: int, problem: Problem, planned: Planned, dt: jax.Ar
     motion = timed(planned.path, planned.sizes, rates_of(problem), dt, num_steps)
     q = jnp.where(jnp.isfinite(motion.duration), motion.q, start)
     steps = jnp.diff(jnp.concatenate([start[None], q]), axis=0)
-    velocity = jax.vmap(lambda change: displaced(topology, change))(steps) / dt
+    velocity = jax.vmap(lambda change: scalar_coordinates(topology, change))(steps) / dt
     acceleration = jnp.diff(velocity, axis=0, prepend=jnp.zeros_like(velocity[:1])) / dt
     speed, push, _ = jax.vmap(lambda v, a: shares_of(limits, robot, v, a, jnp.zeros_like(a)))(velocity, acceleration)
     status = jnp.where(planned.status == Status.CONVERGED, _late(motion, dt, num_steps), planned.status)

@@ -13,10 +13,11 @@ from jaxik.core.status import Status
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.kinematics.link_constants import Segments
+from jaxik.kinematics.manifold import scalar_coordinates, scalar_places
 from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import apply_couplings_clipped, coordinates, movable
 from jaxik.kinematics.sampling import spread
-from jaxik.kinematics.topology import Topology, dofs_of_entries
+from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
 from jaxik.limits.per_joint import on_rates
@@ -112,11 +113,6 @@ def collision_limits(problem: Problem) -> tuple[CollisionLimit, ...]:
     return tuple(limit for limit in limits_of(problem) if isinstance(limit, CollisionLimit))
 
 
-def scalar_places(topology: Topology) -> list[int]:
-    """Where hinges and slides are in a configuration."""
-    return [topology.joints[j].q_index for j in topology.scalar_joints]
-
-
 def _with_ranges(robot: Robot, *ends: jax.Array) -> tuple[Robot, jax.Array]:
     """The robot with ranges around both ends for joints without limits, and whether the ends (k,) are inside ()."""
     joints = list(robot.topology.scalar_joints)
@@ -182,12 +178,6 @@ def drawn(setting: Setting, index: jax.Array) -> jax.Array:
     return jnp.where(setting.moves, q, setting.first)
 
 
-def displaced(topology: Topology, change: jax.Array) -> jax.Array:
-    """The displacement (nv,) of a change of hinges and slides in a configuration (nq,)."""
-    dofs = [topology.joints[j].v_index for j in topology.scalar_joints]
-    return set_rows(jnp.zeros(topology.nv, change.dtype), dofs, static_gather(change, scalar_places(topology)))
-
-
 class Seen(NamedTuple):
     """What is seen at a configuration.
 
@@ -216,7 +206,7 @@ def seen_at(
         return Seen((), free, way_is_free)
     robot = setting.robot
     kin = forward(setting.constants, q)
-    change, aside = displaced(robot.topology, change), jnp.abs(displaced(robot.topology, aside))
+    change, aside = (scalar_coordinates(robot.topology, x) for x in (change, jnp.abs(aside)))
     for i, limit in enumerate(setting.apart):
         geometry, table = geometry_of(robot.name, robot.geometry), limit.table(robot)
         pairs = seen_pairs(geometry, table, kin)

@@ -209,13 +209,7 @@ class Timed(NamedTuple):
     duration: jax.Array
 
 
-def timed(
-    path: Path,
-    sizes: jax.Array,
-    rates: Rates,
-    dt: jax.Array,
-    num_steps: int,
-) -> Timed:
+def timed(path: Path, sizes: jax.Array, rates: Rates, dt: jax.Array, num_steps: int) -> Timed:
     """Follow a path, of one element, as fast as limits allow; at the end it rests.
 
     Args:
