@@ -191,16 +191,29 @@ def table_of(topology: Topology, geometry: Geometry, world: World | None, pairs:
     return pair_table(topology, shape_list(geometry), counts, pairs)
 
 
-def distance_rows(kin: Kinematics, signs: jax.Array, normal: Vector, point: Vector) -> jax.Array:
+class Motions(NamedTuple):
+    """How each degree of freedom (nv,) moves what it carries: velocities are `linear + angular x (point - anchors)`."""
+
+    anchors: Vector
+    linear: Vector
+    angular: Vector
+
+
+def motions(kin: Kinematics) -> Motions:
+    return Motions(*(Vector(*(x[i] for i in range(3))) for x in (kin.anchors, kin.linear, kin.angular)))
+
+
+def distance_rows(signs: jax.Array, motions: Motions, normal: Vector, point: Vector) -> jax.Array:
     """Derivatives (k, nv) of distances along `integrate`: n . (J_b - J_a) at the points of contact.
 
     What moves both shapes changes nothing, and the two points, which differ along n, give the same: one is enough.
 
     Args:
       signs (k, nv): of each pair, as `PairTable.signs`.
+      motions: of the degrees of freedom.
       normal, point (k,): of the contacts.
     """
-    anchors, linear, angular = (Vector(*(x[i][None] for i in range(3))) for x in (kin.anchors, kin.linear, kin.angular))
+    anchors, linear, angular = (v.map(lambda c: c[None]) for v in motions)
     n, at = normal.map(lambda c: c[:, None]), point.map(lambda c: c[:, None])
     swing = cross(angular, at - anchors) + linear
     return signs * (n.x * swing.x + n.y * swing.y + n.z * swing.z)

@@ -1,7 +1,7 @@
 """The nearest pairs of all, which get a row each in a solver."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxik.collision.distances import (
     Operands,
     contact_of,
     distance_rows,
+    motions,
     moved_by,
     operands,
     separations,
@@ -117,19 +118,29 @@ def curvatures_at(
     geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, nearest: Nearest
 ) -> Curvatures:
     """How the rows of some pairs (k,) change along `integrate`."""
-    which = nearest.which
+    which, signs = nearest.which, jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)[nearest.which]
 
-    def rows(dq: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def read(dq: jax.Array) -> tuple[Any, Any]:
+        """What rows are computed from."""
         moved = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
-        found = _rows(_contacts(operands(geometry, world, table, moved), which), table, moved, which)
+        contact = _contacts(operands(geometry, world, table, moved), which)
+        found = motions(moved), contact.normal, contact.point
         return found, found
+
+    def rows_and_derivatives(dq: jax.Array) -> tuple[jax.Array, jax.Array]:
+        # Materialized, each by itself: else all entries of the rows compute how normals turn again.
+        moves, at = jax.tree.map(materialize, jax.jacfwd(read, has_aux=True)(dq))
+
+        def along(move: Any) -> jax.Array:
+            return jax.jvp(lambda *read: distance_rows(signs, *read), at, move)[1]
+
+        return distance_rows(signs, *at), jax.vmap(along, -1, -1)(moves)
 
     step, share = BESIDE[kin.q.dtype == jnp.float64]
     along = jnp.asarray(np.random.default_rng(0).uniform(-1, 1, kin.nv), kin.q.dtype)
     places = jnp.stack([0 * along, step * along, -step * along])
     # One program for all three. Each of the many that read them would compute them again.
-    found = jax.tree.map(materialize, jax.vmap(jax.jacfwd(rows, has_aux=True))(places))
-    (here, ahead, behind), (there, after, before) = found
+    (there, after, before), (here, ahead, behind) = map(materialize, jax.vmap(rows_and_derivatives)(places))
     scale = jnp.maximum(jnp.max(jnp.abs(here), axis=(1, 2)), jnp.max(jnp.abs(there), axis=1))
     bent = jnp.max(jnp.abs(ahead - behind), axis=(1, 2))
     jump = jnp.max(jnp.abs(after - before - 2 * step * here @ along), axis=1) / step
@@ -168,7 +179,7 @@ def _rows(contact: Contact, table: PairTable, kin: Kinematics, which: jax.Array)
     # Else each degree of freedom would compute them again, which doubles the time.
     normal, point = jax.tree.map(materialize, (contact.normal, contact.point))
     signs = jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)
-    return distance_rows(kin, signs[which], normal, point)
+    return distance_rows(signs[which], motions(kin), normal, point)
 
 
 def nearest_distances(

@@ -2,8 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-
-from jaxik.numerics.custom_rules import pure_rule
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 
 def materialize_mask(condition: jax.Array) -> jax.Array:
@@ -15,17 +15,23 @@ def materialize_mask(condition: jax.Array) -> jax.Array:
     return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
 
 
-@jax.custom_jvp
 def materialize(x: jax.Array) -> jax.Array:
-    """The same numbers, through a division, which XLA does not repeat either."""
-    return divide_by_one(x, x)
+    """The same numbers, through a division, which XLA does not repeat either; so are tangents and cotangents."""
+    return _materialize.bind(x)
 
 
-@materialize.defjvp
-@pure_rule
-def _materialize_jvp(primals: tuple[jax.Array], tangents: tuple[jax.Array]) -> tuple[jax.Array, jax.Array]:
-    value = materialize(*primals)
-    return value, divide_by_one(*tangents, value)
+def _through_division(x: jax.Array) -> jax.Array:
+    return x / jnp.maximum(jnp.minimum(x, 0.5), 1)
+
+
+# A primitive, since a division of tangents by what depends on these has no transpose, and a division by what all
+# tangents share is a product to XLA, which it repeats.
+_materialize = Primitive("materialize")
+_materialize.def_abstract_eval(lambda x: x)
+_materialize.def_impl(jax.jit(_through_division))
+mlir.register_lowering(_materialize, mlir.lower_fun(_through_division, multiple_results=False))
+ad.deflinear2(_materialize, lambda cotangent, x: [cotangent])
+batching.defvectorized(_materialize)
 
 
 def divide_by_one(x: jax.Array, other: jax.Array) -> jax.Array:
