@@ -28,6 +28,8 @@ ARM = """<mujoco model="reacher"><compiler angle="radian"/><worldbody>
 </worldbody></mujoco>"""
 SHAPES, OBSTACLES = ("ball", "rod", "block"), ("spheres", "capsules", "boxes", "planes")
 STEP = 1e-5
+# A difference by which a solution is another one: it is 2 mm or mrad away.
+JUMP = 1e-3 / STEP
 # What solutions depend on, and how many numbers it has.
 SIZES = {"posture": 4, "tip": 3, "center": 3, "turn": 3, "size": 3, "margin": 1, "shape": 3, "start": 4}
 Parameters = dict[str, Any]
@@ -137,14 +139,15 @@ def compared(scene: Scene, call: Any) -> tuple[Any, np.ndarray, np.ndarray, dict
     names = np.array([name for name, _ in which])
     moved = np.abs(differences).max(-1)
     first = jax.tree.map(lambda x: np.asarray(x)[0, 0] if np.ndim(x) > 1 else x, found)
-    return first, moved[names == "size"].max(0), wrong.max(0), {name: wrong[names == name].max(0) for name in SIZES}
+    moved = np.where(moved.max(0) < JUMP, moved[names == "size"].max(0), np.inf)
+    return first, moved, wrong.max(0), {name: wrong[names == name].max(0) for name in SIZES}
 
 
 def exact_where_pressed(scene: Scene, call: Any, least: int) -> Any:
     """Elements that an obstacle moves have exact derivatives, and no status that says another thing."""
     found, moved, wrong, by_name = compared(scene, call)
-    # Differences are no measure of those that are not settled to 1e-10.
-    good = (found.derivative_status == jaxik.DerivativeStatus.EXACT) & (found.stationarity < 1e-10)
+    # Differences are no measure of those that are not settled to 1e-10, nor of a search that finds another solution.
+    good = (found.derivative_status == jaxik.DerivativeStatus.EXACT) & (found.stationarity < 1e-10) & (moved < JUMP)
     pressed = good & (moved > 0.05)
     assert pressed.sum() >= least, (pressed.sum(), found.derivative_status)
     assert wrong[good].max() < 1e-6, {name: x[good].max() for name, x in by_name.items()}
@@ -158,16 +161,27 @@ def test_what_an_obstacle_holds_up_has_exact_derivatives() -> None:
 
 @exhaustive
 def test_a_lower_level_that_is_held_up_by_an_obstacle_has_exact_derivatives() -> None:
-    scene = Scene((("ball", "spheres"),), 12, below=True, seed=0)
+    scene = Scene((("ball", "spheres"),), 12, below=True, seed=3)
     found = exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 4)
     held_up = (found.status == jaxik.Status.CONVERGED) & (found.clearance < 0.01 * 1.051)
     assert (held_up & (found.derivative_status == jaxik.DerivativeStatus.EXACT)).sum() >= 3
 
 
 @exhaustive
+def test_what_is_out_of_reach_beside_an_obstacle_has_approximate_derivatives() -> None:
+    scene = Scene((("block", "spheres"),), 24, below=True, seed=3)
+    scene.values["tip"] = (scene.values["tip"] + scene.values["center"]) / 2
+    found, moved, wrong, _ = compared(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]))
+    held_up = (moved > 0.05) & (moved < JUMP) & (found.stationarity < 1e-8)
+    assert held_up.sum() >= 4 and (found.derivative_status[held_up] == jaxik.DerivativeStatus.APPROXIMATE).all()
+    # An arm of four joints has no freedom left: what is left out does not count, but solutions are settled to 1e-8 alone.
+    assert np.median(wrong[held_up]) < 1e-3
+
+
+@exhaustive
 @pytest.mark.parametrize("shape", SHAPES)
 def test_all_kinds_of_pairs_have_exact_derivatives(shape: str) -> None:
-    scene = Scene(tuple((shape, kind) for kind in OBSTACLES), 4, below=False, seed=1)
+    scene = Scene(tuple((shape, kind) for kind in OBSTACLES), 4, below=False, seed=0)
     exact_where_pressed(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]), 10)
 
 
@@ -292,3 +306,20 @@ def test_shapes_that_face_each_other_are_said_to_switch(table: Table) -> None:
     found, _, _ = curvatures(table)
     # The block with a box and a plane; with the capsule as well where that lies along a face.
     assert (found.switches[30:].sum(1) >= 2).all() and found.switches[30:].sum(1).mean() < 3
+
+
+def test_obstacles_that_are_masked_change_no_derivative() -> None:
+    # A block and a sphere are evaluated as capsule and box, the other way round.
+    tip = jaxlie.SE3.from_translation(jnp.asarray([0.5, 0, 0.5]))
+    tasks = {"tip": jaxik.FrameTask(arm().frame("tip"), tip, orientation_cost=None)}
+
+    def stepped(q: jax.Array, center: jax.Array) -> jax.Array:
+        spheres = jaxik.Spheres(center, jnp.full(2, 0.05), jnp.asarray([True, False]))
+        limit = jaxik.CollisionLimit(jaxik.World(spheres=spheres), pairs=[("block", "world")])
+        return jaxik.step(jaxik.Problem(arm(), tasks, limits=(jaxik.ConfigurationLimit(), limit)), q, 0.1).q
+
+    q, centers = jnp.asarray([0.3, 0.5, 0.5, 0.2]), jnp.asarray([[0.5, 0, 0.5], [0, 0, 0]])
+    derivatives = jax.jit(jax.jacfwd(stepped, (0, 1)))
+    here, elsewhere = (derivatives(q, centers.at[1].set(at)) for at in (0.0, 5.0))
+    assert np.isfinite(here[0]).all() and np.any(here[1][:, 0]) and not np.any(here[1][:, 1])
+    jax.tree.map(np.testing.assert_array_equal, here, elsewhere)

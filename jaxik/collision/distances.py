@@ -143,14 +143,13 @@ def _contact(
         a = jax.tree.map(lambda x: x[slice(*grid.first)][:, None], first)
         b = jax.tree.map(lambda x: x[slice(*grid.second)][None], second)
     contact = contact_by_points(function, a.core, b.core) if function in BY_POINTS else function(a.core, b.core)
-    contact = contact.swept(a.radius, b.radius)
-    contact = contact._replace(distance=jnp.where(a.exists & b.exists, contact.distance, jnp.inf))
+    contact, exists = contact.swept(a.radius, b.radius), a.exists & b.exists
     if grid is not None:
         place = (rows[0] - grid.first[0]) * (grid.second[1] - grid.second[0]) + rows[1] - grid.second[0]
-        contact = jax.tree.map(lambda x: x.reshape(-1)[place], contact)
+        contact, exists = jax.tree.map(lambda x: x.reshape(-1)[place], (contact, exists))
     if turned is not None:
         contact = either(turned, contact.reversed(), contact)
-    return contact
+    return contact._replace(distance=jnp.where(exists, contact.distance, jnp.inf))
 
 
 def gathered(shapes: Swept, at: jax.Array) -> Swept:

@@ -58,14 +58,15 @@ class DerivativeStatus(_Kind):
       it. Or a pair of shapes is as far apart as asked, and nothing presses on it; or right beside, other faces, edges
       or ends of a pair that presses are nearest. Of a step also: a joint is at its limit and held there, as how far it
       may go is another inside and outside.
-    APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit: how their
-      curvature changes is left out in part. Or a pair of shapes presses of which one is a cylinder, an ellipsoid or a
-      grid: how its direction turns is left out. Of a step: its start is outside limits that contradict each other on
-      the way back: how much of it is demanded counts as given. Or an elastic constraint is near a singularity: which
-      directions are weak counts as given. Of `track` with a `growth_limit`: shortened there or in a step before. Of a
-      whole path: where it jumps, or misses a waypoint, counts as given; or shapes are nearer than asked: the curvature
-      of their distance is left out; or a ball or a floating base moves, whose displacements are taken for vectors; or
-      its linear system is too near to singular to be solved to 1e-6, in single precision 1e-2.
+    APPROXIMATE: of levels above the last, two are out of reach, or one that presses a ball against its limit, or
+      beside shapes that press on something: how their curvature changes is left out in part. Or a pair of shapes
+      presses of which one is a cylinder, an ellipsoid or a grid: how its direction turns is left out. Of a step: its
+      start is outside limits that contradict each other on the way back: how much of it is demanded counts as given.
+      Or an elastic constraint is near a singularity: which directions are weak counts as given. Of `track` with a
+      `growth_limit`: shortened there or in a step before. Of a whole path: where it jumps, or misses a waypoint,
+      counts as given; or shapes are nearer than asked: the curvature of their distance is left out; or a ball or a
+      floating base moves, whose displacements are taken for vectors; or its linear system is too near to singular to
+      be solved to 1e-6, in single precision 1e-2.
     NOT_STATIONARY: not a minimum, as after TIMEOUT: the derivative of one Newton step, its Hessian held, or of one of
       Gauss-Newton where there is no such, and for a solve that is INFEASIBLE. Of a whole path: it is not smooth yet.
     UNAVAILABLE: something is not finite, or a step INFEASIBLE, which stands still: zero. Of a whole path also: it is

@@ -14,8 +14,9 @@ from jaxik.collision.nearest import Nearest
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.kinematics.manifold import difference
 from jaxik.numerics.linalg import largest
-from jaxik.problem.problem import Problem, with_tasks
+from jaxik.problem.problem import Level, Problem, with_tasks
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, formulation, in_cells, row_spans, without_slack
 from jaxik.solvers.nonlinear.lagrangian import FIRM, VISIBLE, Levels, LevelsAt, at
@@ -64,6 +65,54 @@ class ActivePairs(Task):
 
     def tolerances(self) -> Any:
         return self.task.tolerances()
+
+
+@pytree
+class LinearPairs(Task):
+    """Active pairs by their rows at one configuration (nq,), which do not turn as it moves."""
+
+    pairs: ActivePairs = leaf()
+    q: jax.Array = leaf(1)
+    there: jax.Array = leaf(1)
+    slopes: jax.Array = leaf(2)
+    priority: int = static(default=0, kw_only=True)
+
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        return self.pairs.frames_of(robot)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return self.there + self.slopes @ difference(robot.topology, self.q, kin.q)
+
+    def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return self.slopes
+
+    def exact_second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
+        return jnp.zeros((robot.nv, robot.nv), multipliers.dtype)
+
+    def weights(self) -> Any:
+        return self.pairs.weights()
+
+
+def with_linear_pairs(point: LevelsAt) -> LevelsAt:
+    """The same levels, elsewhere with active pairs by their rows here."""
+    prepared, problem = point.prepared, point.prepared.problem
+    kin = without_slack(prepared, point.kin)
+
+    def linear(pairs: ActivePairs) -> LinearPairs:
+        rows = pairs.residual(problem.robot, kin), pairs.jacobian(problem.robot, kin)
+        return LinearPairs(pairs, kin.q, *rows, priority=pairs.priority)
+
+    tasks = {name: linear(task) for name, task in problem.tasks.items() if isinstance(task, ActivePairs)}
+    if not tasks:
+        return point
+    problem = with_tasks(problem, {**problem.tasks, **tasks})
+    return point._replace(prepared=dataclasses.replace(prepared, problem=problem))
+
+
+def any_active(prepared: Formulation, level: Level) -> jax.Array:
+    """Whether a pair of a level is active ()."""
+    tasks = [task for name in level if isinstance(task := prepared.problem.tasks[name], ActivePairs)]
+    return jnp.any(jnp.asarray([jnp.any(task.active) for task in tasks], bool))
 
 
 def active_pairs(prepared: Formulation, q: jax.Array) -> dict[str, GivenPairs]:
