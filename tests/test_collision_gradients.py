@@ -174,7 +174,7 @@ def test_what_is_out_of_reach_beside_an_obstacle_has_approximate_derivatives() -
     found, moved, wrong, _ = compared(scene, lambda x: jaxik.solve(scene.problem(x), x["start"]))
     held_up = (moved > 0.05) & (moved < JUMP) & (found.stationarity < 1e-8)
     assert held_up.sum() >= 4 and (found.derivative_status[held_up] == jaxik.DerivativeStatus.APPROXIMATE).all()
-    # An arm of four joints has no freedom left: what is left out does not count, but solutions are settled to 1e-8 alone.
+    # An arm of four joints has no freedom left: what is left out does not count. Solutions are settled to 1e-8.
     assert np.median(wrong[held_up]) < 1e-3
 
 
