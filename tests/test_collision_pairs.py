@@ -143,6 +143,25 @@ def test_an_element_does_not_depend_on_its_batch_and_may_have_its_own_world() ->
         robot.clearance(q[7], apart)
 
 
+def test_the_clearance_of_boxes_is_the_least_of_all_distances() -> None:
+    # Bounds of boxes whose corners or edges are nearest are below their distances, and may be in another order.
+    robot, count, rng = arm(), 60, np.random.default_rng(0)
+    q = robot.sample(jax.random.key(4), count)
+    turned = jaxlie.SO3(jnp.asarray(rng.normal(size=(count, 6, 4)))).normalize()
+    poses = jaxlie.SE3.from_rotation_and_translation(turned, jnp.asarray(rng.uniform(-1, 1, (count, 6, 3))))
+    boxes = jaxik.World(boxes=jaxik.Boxes(poses, jnp.asarray(rng.uniform(0.05, 0.2, (count, 6, 3)))))
+    pairs = [("hand", "world")]
+    least = lambda q: robot.distances(q, boxes, pairs).distance.min(-1)  # noqa: E731
+    found, expected = robot.clearance(q, boxes, pairs), least(q)
+    np.testing.assert_allclose(found, expected, atol=1e-14)
+    assert len({*np.asarray(robot.distances(q, boxes, pairs).nearest)}) > 3
+    slopes = jax.jit(jax.grad(lambda q: jnp.sum(robot.clearance(q, boxes, pairs))))(q)
+    differences = [(least(q + 1e-6 * e) - least(q - 1e-6 * e)) / 2e-6 for e in np.eye(3)]
+    np.testing.assert_allclose(slopes, np.stack(differences, 1), atol=1e-6)
+    lost = robot.clearance(q.at[0, 1].set(jnp.nan), boxes, pairs)
+    assert np.array_equal(np.isnan(lost), np.arange(count) == 0)
+
+
 def test_moving_and_masking_obstacles_compiles_nothing() -> None:
     robot, q = arm(), arm().sample(jax.random.key(3), 4)
 

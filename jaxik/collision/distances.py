@@ -31,9 +31,9 @@ from jaxik.kinematics.topology import Topology
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.vectors import Vector, cross, to_array
 
-Pairs = dict[tuple[str, str], Callable[[Any, Any], Contact]]
+PairFunctions = dict[tuple[str, str], Callable[[Any, Any], Contact]]
 
-PAIRS: Pairs = {
+PAIRS: PairFunctions = {
     ("sphere", "sphere"): point_point,
     ("sphere", "capsule"): point_segment,
     ("sphere", "box"): point_box,
@@ -120,7 +120,7 @@ def _grid(pairs: PairClass) -> PairGrid | None:
     return PairGrid(*ranges) if len(pairs.turned) >= DENSE * size and {*pairs.kinds} <= {*IN_GRIDS} else None
 
 
-def contact_of(given: Operands, pairs: Pairs = PAIRS) -> Contact:
+def contact_of(given: Operands, pairs: PairFunctions = PAIRS) -> Contact:
     """The pairs (p,) of one class; an obstacle that is masked is infinitely far away."""
     return _contact(pairs[given.kinds], given.few, given.grid, given.first, given.second, given.rows, given.turned)
 
@@ -273,11 +273,6 @@ def distances(geometry: Geometry, world: World | None, table: PairTable, kin: Ki
     finite = contact._replace(distance=jnp.where(jnp.isfinite(contact.distance), contact.distance, 0))
     points = jnp.stack([to_array(contact.point), to_array(finite.point_of_b)], axis=1)
     return Distances(contact.distance, to_array(contact.normal), points, table.names)
-
-
-def clearance(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
-    """The least distance () of all pairs of a table, of one element; NaN where one is."""
-    return least_distance(contacts(geometry, world, table, kin).distance)
 
 
 def least_distance(distance: jax.Array) -> jax.Array:

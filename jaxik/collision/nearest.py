@@ -14,6 +14,7 @@ from jaxik.collision.distances import (
     PAIRS,
     SEPARATIONS,
     Operands,
+    PairFunctions,
     contact_of,
     distance_rows,
     motions,
@@ -109,7 +110,7 @@ def pairs_at(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
     Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
     given, which = operands(geometry, world, table, kin), nearest.which
-    contact = _contacts(given, which)
+    contact = contacts_at(given, which)
     distance = with_derivative_of(nearest.distance, contact.distance)
     return Pairs(distance, _rows(contact, table, kin, which), _held(given, which))
 
@@ -123,7 +124,7 @@ def curvatures_at(
     def read(dq: jax.Array) -> tuple[Any, Any]:
         """What rows are computed from."""
         moved = forward(kin.segments, integrate(kin.plan.topology, kin.q, dq))
-        contact = _contacts(operands(geometry, world, table, moved), which)
+        contact = contacts_at(operands(geometry, world, table, moved), which)
         found = motions(moved), contact.normal, contact.point
         return found, found
 
@@ -162,12 +163,12 @@ def _held(given: list[Operands], which: jax.Array) -> jax.Array:
     return jnp.concatenate([of_class(pairs) for pairs in given])[which]
 
 
-def _contacts(given: list[Operands], which: jax.Array) -> Contact:
-    """Some pairs (k,)."""
+def contacts_at(given: list[Operands], which: jax.Array, functions: PairFunctions = SEPARATIONS) -> Contact:
+    """Some pairs (k,), all classes after each other."""
     contact, start = None, 0
     for pairs in given:
         place, size = which - start, pairs.rows[0].size
-        mine = contact_of(pairs.take(jnp.clip(place, 0, size - 1)), SEPARATIONS)
+        mine = contact_of(pairs.take(jnp.clip(place, 0, size - 1)), functions)
         contact = mine if contact is None else either(place >= 0, mine, contact)
         start += size
     assert contact is not None

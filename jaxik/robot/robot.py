@@ -14,7 +14,8 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxik.batching.broadcast import batch_shape
-from jaxik.collision.distances import Distances, clearance, distances, table_of
+from jaxik.collision.clearance import clearance
+from jaxik.collision.distances import Distances, distances, table_of
 from jaxik.collision.pairs import PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
 from jaxik.collision.world import World
@@ -406,7 +407,7 @@ class Robot(RobotModel):
         return self._of_pairs(distances, q, world, pairs)
 
     def clearance(self, q: jax.Array, world: World | None = None, pairs: Any = None) -> jax.Array:
-        """The least of `distances` (*batch,) [m]; below zero in a collision."""
+        """The least of `distances` (*batch,) [m]; below zero in a collision. It changes as that of the nearest pair."""
         return self._of_pairs(clearance, q, world, pairs)
 
     def in_collision(
