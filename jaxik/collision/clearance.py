@@ -43,14 +43,14 @@ def _least(given: list[Operands]) -> _Least:
     least = _Least(jnp.min(known), jnp.argmin(known).astype(jnp.int32), jnp.where(bounded, distance, jnp.inf))
     for pairs in given:
         size = pairs.rows[0].size
-        if bounded[start]:
-            least = _with_class(pairs, start, least)
+        if bounded[start]:  # it is one class, of two boxes
+            least = _with_boxes(pairs, start, least)
         start += size
     return least._replace(distance=jnp.where(jnp.any(jnp.isnan(distance)), jnp.nan, least.distance))
 
 
-def _with_class(pairs: Operands, start: int, least: _Least) -> _Least:
-    """The least with the pairs of a class, from place `start` on."""
+def _with_boxes(pairs: Operands, start: int, least: _Least) -> _Least:
+    """The least with the pairs of boxes, which have places from `start` on."""
 
     def look(least: _Least) -> _Least:
         which = jnp.argmin(least.bounds).astype(jnp.int32)

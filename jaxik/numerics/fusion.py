@@ -30,7 +30,7 @@ _materialize = Primitive("materialize")
 _materialize.def_abstract_eval(lambda x: x)
 _materialize.def_impl(jax.jit(_through_division))
 mlir.register_lowering(_materialize, mlir.lower_fun(_through_division, multiple_results=False))
-ad.deflinear2(_materialize, lambda cotangent, x: [cotangent])
+ad.deflinear2(_materialize, lambda cotangent, x: [materialize(cotangent)])
 batching.defvectorized(_materialize)
 
 
