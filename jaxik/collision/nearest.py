@@ -1,5 +1,6 @@
 """The nearest pairs of all, which get a row each in a solver."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -115,6 +116,8 @@ def pairs_at(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
     return Pairs(distance, _rows(contact, table, kin, which), _held(given, which))
 
 
+# A gradient looks at the same pairs in several places.
+@functools.partial(jax.jit, static_argnums=2)
 def curvatures_at(
     geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, nearest: Nearest
 ) -> Curvatures:
