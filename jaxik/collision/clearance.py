@@ -31,8 +31,7 @@ class _Least(NamedTuple):
 def clearance(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> jax.Array:
     """The least distance () of all pairs of a table, of one element; NaN where one is."""
     given = operands(geometry, world, table, kin)
-    first, second = (lax.stop_gradient([getattr(pairs, name) for pairs in given]) for name in ("first", "second"))
-    least = _least([pairs._replace(first=a, second=b) for pairs, a, b in zip(given, first, second, strict=True)])
+    least = _least([x._replace(first=lax.stop_gradient(x.first), second=lax.stop_gradient(x.second)) for x in given])
     return with_derivative_of(least.distance, contacts_at(given, least.which[None], PAIRS).distance[0])
 
 

@@ -122,7 +122,7 @@ def curvatures_at(
     geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, nearest: Nearest
 ) -> Curvatures:
     """How the rows of some pairs (k,) change along `integrate`."""
-    which, signs = nearest.which, jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)[nearest.which]
+    which, signs = nearest.which, _signs(table, kin, nearest.which)
 
     def read(dq: jax.Array) -> tuple[Any, Any]:
         """What rows are computed from."""
@@ -182,8 +182,12 @@ def _rows(contact: Contact, table: PairTable, kin: Kinematics, which: jax.Array)
     """The rows (k, nv) of some pairs (k,)."""
     # Else each degree of freedom would compute them again, which doubles the time.
     normal, point = jax.tree.map(materialize, (contact.normal, contact.point))
-    signs = jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)
-    return distance_rows(signs[which], motions(kin), normal, point)
+    return distance_rows(_signs(table, kin, which), motions(kin), normal, point)
+
+
+def _signs(table: PairTable, kin: Kinematics, which: jax.Array) -> jax.Array:
+    """Of some pairs, as `PairTable.signs` (k, nv)."""
+    return jnp.asarray(table.signs(moved_by(kin)), kin.q.dtype)[which]
 
 
 def nearest_distances(

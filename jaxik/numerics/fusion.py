@@ -34,11 +34,6 @@ ad.deflinear2(_materialize, lambda cotangent, x: [materialize(cotangent)])
 batching.defvectorized(_materialize)
 
 
-def divide_by_one(x: jax.Array, other: jax.Array) -> jax.Array:
-    """The same numbers, forwards and backwards, divided by what is 1 whatever `other` is, but not NaN."""
-    return x / jnp.maximum(jnp.minimum(jax.lax.stop_gradient(other), 0.5), 1)
-
-
 def divide_once(x: jax.Array, unit: jax.Array) -> jax.Array:
     """`x / unit` for a unit () that all entries share, computed once.
 

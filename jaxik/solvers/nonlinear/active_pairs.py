@@ -103,10 +103,12 @@ def with_linear_pairs(point: LevelsAt) -> LevelsAt:
         return LinearPairs(pairs, kin.q, *rows, priority=pairs.priority)
 
     tasks = {name: linear(task) for name, task in problem.tasks.items() if isinstance(task, ActivePairs)}
-    if not tasks:
-        return point
-    problem = with_tasks(problem, {**problem.tasks, **tasks})
-    return point._replace(prepared=dataclasses.replace(prepared, problem=problem))
+    return point._replace(prepared=_with(prepared, tasks)) if tasks else point
+
+
+def _with(prepared: Formulation, tasks: dict[str, Any]) -> Formulation:
+    """A formulation with tasks in the place of those of the same names."""
+    return dataclasses.replace(prepared, problem=with_tasks(prepared.problem, {**prepared.problem.tasks, **tasks}))
 
 
 def any_active(prepared: Formulation, level: Level) -> jax.Array:
@@ -143,7 +145,7 @@ def formulation_with(problem: Problem, active: dict[str, GivenPairs], cells: jax
         return prepared
     tasks = {name: ActivePairs(problem.tasks[name], *pairs) for name, pairs in active.items()}
     tasks = {name: dataclasses.replace(task, priority=task.task.priority) for name, task in tasks.items()}
-    return dataclasses.replace(prepared, problem=with_tasks(prepared.problem, {**prepared.problem.tasks, **tasks}))
+    return _with(prepared, tasks)
 
 
 class Trust(NamedTuple):
