@@ -1,5 +1,6 @@
 """Closed chains that others published, loaded as they are: solved, and their loops judged by C MuJoCo."""
 
+import jax
 import jax.numpy as jnp
 import jaxlie
 import models
@@ -53,3 +54,23 @@ def test_the_pads_of_a_robotiq_gripper_close_alike_by_its_linkages() -> None:
     np.testing.assert_allclose(np.asarray(right)[:, 2], np.asarray(left)[:, 2], atol=1e-6)
     # Its fingers may bend besides, against springs, which kinematics do not know.
     assert np.all(np.diff(gap) < 0) and gap[0] - gap[-1] > 0.05
+
+
+def test_an_arm_carries_a_gripper_whose_loops_are_closed() -> None:
+    # A loop that is closed to rounding was called one that nothing closes: the arm stood still, INFEASIBLE.
+    robot = jaxik.load_robot(models.require("gym_hil_panda"))
+    q0 = robot.configuration({"joint2": -0.3, "joint4": -2.0, "joint6": 1.8})
+    shift = jaxlie.SE3.from_translation(jnp.array([0.1, 0.1, -0.1]))
+    task = jaxik.FrameTask(robot.frame("pinch"), shift @ robot.frame_pose(q0, "pinch"), gain=0.1)
+    driver = robot.v_indices("right_driver_joint")
+    closing = robot.configuration({"right_driver_joint": 0.5}, base=q0)
+    drive = jaxik.PostureTask(closing, cost=jnp.zeros(robot.nv).at[driver].set(0.1))
+    limits = (jaxik.ConfigurationLimit(), jaxik.VelocityLimit(2.0))
+
+    def body(q: jax.Array, _: None) -> tuple[jax.Array, jax.Array]:
+        result = jaxik.step(jaxik.Problem(robot, {"grip": task, "drive": drive}, limits), q, 0.01)
+        return result.q, result.status
+
+    q, status = jax.jit(lambda q: jax.lax.scan(body, q, length=150))(q0)
+    assert not np.any(status == jaxik.Status.INFEASIBLE)
+    np.testing.assert_allclose(robot.frame_pose(q, "pinch").translation(), task.target.translation(), atol=1e-6)

@@ -41,8 +41,9 @@ PASSED = 1e-5, 1e-8
 
 
 # With so small a scale of its demands a loop is not closed; it is open where it demands more than this share of the
-# largest demand, and not what rounding leaves.
+# largest demand, and more than rounding leaves where loops alone demand anything: in float32 and float64 [m or rad].
 STUCK, OPEN = 1e-4, 1e-3
+CLOSED = 1e-5, 1e-9
 # Turns: the program with its demands as they are, the one of the scale, and the first again, at that scale.
 WHOLE, RECOVERING, SCALED, OVER = range(4)
 
@@ -114,7 +115,8 @@ def minimise_at_largest_scale(
     _, scale, found = lax.while_loop(lambda state: state[0] != OVER, take, (first, whole, none))
     if demands.closing is not None:
         # Standing still keeps a loop that nothing can close as it is, for ever. Not where others alone are demanded.
-        stuck = (scale <= STUCK) & (_largest_gap(demands) > OPEN * unit) & (found.status == Status.CONVERGED)
+        open_ = _largest_gap(demands) > jnp.maximum(OPEN * unit, CLOSED[int(unit.dtype == jnp.float64)])
+        stuck = (scale <= STUCK) & open_ & (found.status == Status.CONVERGED)
         found = dataclasses.replace(found, status=jnp.where(stuck, Status.INFEASIBLE, found.status).astype(jnp.int32))
     return scale, _without_last_variable(found)
 
