@@ -372,3 +372,20 @@ def test_ranges_of_tendons_are_named_as_no_limits() -> None:
     limited = EVERY_KIND.replace('<fixed name="sum">', '<fixed name="sum" limited="true" range="-1 1">')
     with pytest.warns(jaxik.JaxikWarning, match="ranges of tendons are no limits here: sum"):
         jaxik.load_robot(mujoco.MjModel.from_xml_string(limited))
+
+
+def test_what_carries_both_ends_of_a_loop_moves_none_of_its_rows() -> None:
+    # In float32 rounding of an arm's columns made redundant rows independent: steps were INFEASIBLE.
+    arm = jaxik.load_robot(
+        """<mujoco><compiler angle="radian"/><worldbody>
+        <body name="arm"><joint name="lift" axis="0 1 0"/><geom size=".1"/>
+          <body name="wrist" pos="1 .1 0" quat="1 .2 .3 .1"><joint name="turn" axis="1 2 3"/><geom size=".1"/>
+            <body name="a"><joint name="one" axis="0 0 1"/><geom size=".1"/></body>
+            <body name="b" pos=".1 0 0"><joint name="other" axis="0 0 1"/><geom size=".1"/></body></body></body>
+        </worldbody></mujoco>"""
+    )
+    robot = arm.with_closure("loop", "a", "b", "weld")
+    task = jaxik.EqualityConstraintTask(robot.equalities())
+    kin = robot.kinematics(jnp.array([0.7, -0.4, 0.3, 0.0], jnp.float32), task.frames, task.subtrees)
+    rows = np.asarray(task.jacobian(robot, kin))
+    assert np.all(rows[:, :2] == 0) and np.abs(rows[:, 2:]).max() > 0.05

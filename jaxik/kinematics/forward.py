@@ -94,6 +94,10 @@ class Kinematics:
         mask = jnp.asarray(moved, self.q.dtype)
         return linear * mask, self.angular * mask
 
+    def moves(self, frame: Frame) -> np.ndarray:
+        """Which degrees of freedom (nv,) move a frame."""
+        return self.moved_by(self.plan.frame_segments[self._place(frame)])
+
     def frames_at(self, frames: Sequence[Frame]) -> FramesAt:
         """Poses and Jacobians of several frames, which need not differ."""
         places = [self._place(frame) for frame in frames]

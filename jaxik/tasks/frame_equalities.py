@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.forward import Kinematics
@@ -42,8 +43,15 @@ class FrameEqualities(NamedTuple):
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         """Their derivative (m, nv) along `integrate`."""
-        slopes = jax.vmap(lambda ends: _slopes(self.equalities[0], ends))(self._ends(robot, kin))
-        return jnp.einsum("nri,niv->nrv", slopes, self._motions(kin)).reshape(-1, kin.nv)
+        ends = self._ends(robot, kin)
+        slopes = jax.vmap(lambda ends: _slopes(self.equalities[0], ends))(ends)
+        rows = jnp.einsum("nri,niv->nrv", slopes, self._motions(kin))
+        # An arm carries both ends of its gripper's loops alike. Rounding of what cancels would make redundant rows
+        # independent, which then contradict each other in float32.
+        both = self._moved_by_both(kin)
+        if both.any():
+            rows = jnp.where(both[:, None], self._carried(ends, kin), rows)
+        return rows.reshape(-1, kin.nv)
 
     def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
         """The second derivative (nv, nv) of multipliers (m,) . residual along `integrate`."""
@@ -63,6 +71,20 @@ class FrameEqualities(NamedTuple):
         pushed = jnp.einsum("nij,njv->niv", stiffness, motions)
         bent = kin.bending(motions.reshape(-1, 6, kin.nv), forces.reshape(-1, 6))
         return motions.reshape(-1, kin.nv).T @ pushed.reshape(-1, kin.nv) + bent
+
+    def _moved_by_both(self, kin: Kinematics) -> np.ndarray:
+        """Of each constraint, which degrees of freedom (n, nv) carry both of its frames."""
+        moved = [[kin.moves(frame) for frame in e.frames] for e in self.equalities]
+        return np.array([one & other for one, other in moved])
+
+    def _carried(self, ends: "_Ends", kin: Kinematics) -> jax.Array:
+        """The derivative (n, r, nv) of rows by what carries both frames: a shift in world axes turns."""
+        rows = self.equalities[0].num_rows
+        if self.equalities[0].kind == "closure":
+            return jnp.zeros((len(self.equalities), rows, kin.nv), kin.q.dtype)
+        shift = jax.vmap(lambda ends: _shift(self.equalities[0], ends))(ends)
+        turned = jax.vmap(lambda shift: -lie.skew(shift) @ kin.angular)(shift)
+        return jnp.pad(turned, ((0, 0), (0, rows - 3), (0, 0)))
 
     def _ends(self, robot: Robot, kin: Kinematics) -> "_Ends":
         """Numbers and frames of all constraints, with a leading axis n."""
@@ -107,11 +129,16 @@ def _rows(equality: Equality, ends: _Ends) -> jax.Array:
     data, first, second = ends
     if equality.kind == "closure":
         return closure_rows(equality.directions, data, first, second)
-    arms = _arms(equality, ends)
-    shift = (first.position + arms[0]) - (second.position + arms[1])
+    shift = _shift(equality, ends)
     if equality.kind == "connect":
         return shift
     return jnp.concatenate([shift, data[10] * log_of_matrix(_turn(equality, ends)).vector])
+
+
+def _shift(equality: Equality, ends: _Ends) -> jax.Array:
+    """From the point that the second frame of a connect or weld holds to that of the first (3,), in world axes."""
+    one, other = _arms(equality, ends)
+    return (ends.first.position + one) - (ends.second.position + other)
 
 
 def _slopes(equality: Equality, ends: _Ends) -> jax.Array:
