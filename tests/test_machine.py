@@ -168,3 +168,22 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     with pytest.raises(jaxik.JaxikError, match="compiled programs cannot be kept in .*file"):
         jaxik.enable_compilation_cache(tmp_path / "file" / "inside")
     assert jax.config.jax_compilation_cache_dir == before
+
+
+WHOLE = """
+import os, sys, jax, jax.numpy as jnp, jaxik
+program = jax.jit(lambda q: jaxik.qp(jnp.eye(7) + q[0] ** 2, q, lower=-1.0).x)
+text = jax.jit(jax.vmap(program)).lower(jnp.ones((256, 7))).compile().as_text()
+print('xla_cpu_small_call="true"' in text)
+import jaxik.core.whole_loops as loops
+loops.compile_loops_whole()
+print(os.environ["XLA_FLAGS"])
+"""
+
+
+def test_loops_over_lanes_are_compiled_whole_unless_someone_has_said_how() -> None:
+    flag = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold"
+    others = "--xla_cpu_parallel_codegen_split_count=1"
+    assert run("-c", WHOLE).stdout.split() == ["True", f"{flag}=5000000"]
+    assert run("-c", WHOLE, XLA_FLAGS=others).stdout.split() == ["True", others, f"{flag}=5000000"]
+    assert run("-c", WHOLE, XLA_FLAGS=f"{flag}=1024").stdout.split() == ["False", f"{flag}=1024"]
