@@ -19,7 +19,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
         r"position \(\*batch, 3\) where orientation_cost=None; not an array of shape \(3,\)",
     ),
     ("a matrix as a pose", {"target": np.eye(4)}, r"not an array of shape \(4, 4\)\. From arrays: jaxlie\.SE3"),
-    ("a rotation as a pose", {"target": jaxlie.SO3.identity()}, "not SO3"),
+    ("a rotation as a pose", {"target": jaxlie.SO3.identity()}, r"not jaxlie\.SO3"),
     ("a negative cost", {"position_cost": -1.0}, "position_cost must not be negative"),
     ("a negative entry", {"orientation_cost": np.array([1, -1, 1])}, "orientation_cost must not be negative"),
     ("a batch of costs without their axis", {"position_cost": np.ones(5)}, r"position_cost is a number, .* not \(5,\)"),

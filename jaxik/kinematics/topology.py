@@ -210,7 +210,8 @@ class Topology:
             raise unknown_name(kind or "frame", name, [n for k in kinds for n in names[k] if n])
         if len(found) > 1:
             which = " or ".join(f'kind="{f.kind}"' for f in found)
-            raise JaxikError(f"frame {name!r} is ambiguous in {self.name}: say {which}")
+            such = f'robot.frame({name!r}, kind="{found[0].kind}")'
+            raise JaxikError(f"frame {name!r} is ambiguous in {self.name}: say {which}, as {such} does")
         return found[0]
 
 

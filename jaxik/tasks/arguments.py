@@ -44,10 +44,12 @@ def pose(target: Any, position_only: bool) -> jaxlie.SE3:
         return target
     if position_only and hasattr(target, "__len__") and np.shape(target)[-1:] == (3,):
         return jaxlie.SE3(poses_at(validation.array("target", target)))
-    given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else type(target).__name__
+    # Other libraries have a class of this name as well.
+    kind = f"{type(target).__module__.split('.')[0]}.{type(target).__name__}".removeprefix("builtins.")
+    given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else kind
     raise JaxikError(
         f"target is a jaxlie.SE3, or a position (*batch, 3) where orientation_cost=None; not {given}. "
-        "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_rotation(...)"
+        "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_matrix(matrix)"
     )
 
 
