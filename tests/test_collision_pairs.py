@@ -369,3 +369,35 @@ def test_a_urdf_has_its_collision_shapes_and_an_srdf_leaves_pairs_out(tmp_path: 
         jaxik.load_robot(URDF, geometry="model", srdf=tmp_path / "none.srdf")
     with pytest.raises(JaxikError, match="has no shapes"):
         jaxik.load_robot(URDF, srdf=tmp_path / "cart.srdf")
+
+
+@pytest.mark.parametrize("name", ["dual_arm", "quadruped"])
+def test_no_pair_that_is_left_out_can_be_brought_near(name: str) -> None:
+    """By random steps that lower the distance; 28 of the pairs of two arms that samples alone leave out overlap so."""
+    robot = jaxik.load_robot(name, geometry="model")
+    model = mujoco.MjModel.from_xml_path(str(Path(jaxik.__file__).parent / f"robot/bundled/{name}.xml"))
+    shapes, data, random = robot.geometry, mujoco.MjData(model), np.random.default_rng(1)
+    assert shapes is not None
+    collide = np.flatnonzero((model.geom_contype != 0) | (model.geom_conaffinity != 0))
+    place = dict(zip(shapes.names, map(int, collide), strict=True))
+    left_out = [pair for pair in shapes.dropped if pair.reason.startswith("never nearer")]
+    pairs = [(place[pair.first], place[pair.second]) for pair in left_out]
+    starts = np.asarray(robot.sample(jax.random.key(2), 200), float)
+    hinges = np.isin(model.jnt_type, (2, 3))
+    places, (lower, upper) = model.jnt_qposadr[hinges], model.jnt_range[hinges].T
+
+    def distance(q: np.ndarray, pair: tuple[int, int]) -> float:
+        data.qpos[:] = q
+        mujoco.mj_kinematics(model, data)
+        return mujoco.mj_geomDistance(model, data, *pair, 10.0, None)
+
+    for pair in pairs:
+        q = min(starts, key=lambda q, pair=pair: distance(q, pair))  # type: ignore[misc]
+        least = distance(q, pair)
+        for step in range(150):
+            trial = q.copy()
+            mujoco.mj_integratePos(model, trial, 0.01 ** (step / 150) * random.normal(size=model.nv), 1.0)
+            trial[places] = np.clip(trial[places], lower, upper)
+            if (found := distance(trial, pair)) < least:
+                q, least = trial, found
+        assert least > 0.015, (model.geom(pair[0]).name, model.geom(pair[1]).name, least)

@@ -13,6 +13,7 @@ from jaxik.collision.mesh_hulls import hull_vertices, padded
 from jaxik.core.errors import LoadError
 from jaxik.kinematics.geometry import ALWAYS, CONSTANT, FIXED, NEVER, DroppedPair, Geometry
 from jaxik.robot.loading.hulls import Shape, as_capsule, as_hull, as_sphere
+from jaxik.robot.loading.nearest_approach import nearest_approaches
 
 _KINDS = {
     int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
@@ -30,7 +31,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 # Random configurations that decide which pairs never and which always touch.
 SAMPLES = 10_000
-# Never: nearer than twice this [m] in none of the samples. About what a sample misses of the nearest approach.
+# Never: nearer than twice this [m] in none of the samples, nor where a descent leads from the nearest of them.
 SAMPLING_GAP = 0.01
 # A distance that changes by less than this [m] in all samples is the same wherever joints are, as of a base and a first
 # link that turns on it: MuJoCo's own is exact to a hundredth of that.
@@ -168,6 +169,7 @@ def _sampled(
     if not pairs:
         return pairs, []
     near, touching, change = _counts(model, chosen, pairs, samples)
+    near = near + _approached(model, chosen, pairs, near, samples)
     kept, dropped, far = [], [], _far_joints(model)
     for pair, close, contact, changed in zip(pairs, near, touching, change, strict=True):
         first, second = (names[i] for i in pair)
@@ -180,12 +182,22 @@ def _sampled(
         elif close == len(samples) and changed < SAME:
             reason = f"{CONSTANT} in all of {len(samples)} samples"
         elif close == 0 and far[bodies[0]] == far[bodies[1]]:
-            reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples"
+            reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples and descents from them"
         if anywhere or reason is None:
             kept.append(pair)
         else:
             dropped.append(DroppedPair(first, second, reason))
     return kept, dropped
+
+
+def _approached(
+    model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]], near: np.ndarray, samples: np.ndarray
+) -> np.ndarray:
+    """Which pairs (p,) that are near in no sample get near all the same."""
+    found, unseen = np.zeros(len(pairs), bool), np.flatnonzero(near == 0)
+    geoms = [(chosen[pairs[k][0]], chosen[pairs[k][1]]) for k in unseen]
+    found[unseen] = nearest_approaches(model, geoms, samples, 2 * SAMPLING_GAP) < 2 * SAMPLING_GAP
+    return found
 
 
 def _far_joints(model: mujoco.MjModel) -> list[frozenset[int]]:
