@@ -13,6 +13,8 @@ LOOP = re.compile(rf'op_name="[^"]*/{STEPS}/while"')
 TRIPS = re.compile(r'known_trip_count[^}]*?"n":"(\d+)"')
 
 
+# A call that XLA compiles as one kernel (`jaxik.core.whole_loops`).
+WHOLE = 'xla_cpu_small_call="true"'
 # Computations that are called, and so hold kernels of their own; those of fusions and reductions are part of one.
 CALLED = re.compile(r"(?:body|condition|to_apply|true_computation|false_computation)=%?([\w.-]+)")
 BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
@@ -43,7 +45,7 @@ def _launched(bodies: dict[str, list[str]], text: str) -> list[str]:
         seen.add(name)
         for line in bodies.get(name, ()):
             kind = INSTRUCTION.match(line)
-            if kind and kind[1] not in FREE:
+            if kind and (kind[1] not in FREE or WHOLE in line):
                 found.append(line)
             elif kind and kind[1] in ("while", "call", "conditional"):
                 ahead += CALLED.findall(line)
