@@ -187,3 +187,9 @@ def test_loops_over_lanes_are_compiled_whole_unless_someone_has_said_how() -> No
     assert run("-c", WHOLE).stdout.split() == ["True", f"{flag}=5000000"]
     assert run("-c", WHOLE, XLA_FLAGS=others).stdout.split() == ["True", others, f"{flag}=5000000"]
     assert run("-c", WHOLE, XLA_FLAGS=f"{flag}=1024").stdout.split() == ["False", f"{flag}=1024"]
+
+
+def test_a_file_of_options_stays_the_only_one(tmp_path: Path) -> None:
+    file = tmp_path / "flags.txt"
+    file.write_text("--xla_cpu_parallel_codegen_split_count=1")
+    assert run("-c", WHOLE, XLA_FLAGS=str(file)).stdout.split() == ["False", str(file)]

@@ -23,7 +23,8 @@ BYTES = 5_000_000
 
 def compile_loops_whole() -> None:
     """Tell XLA so, by the environment that it reads before its first program; nothing where such options are set."""
-    flags = os.environ.get("XLA_FLAGS", "")
-    if OPTIONS not in flags:
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    named_file = flags and not flags.startswith("-")  # which XLA reads them from
+    if OPTIONS not in flags and not named_file:
         whole = f"{OPTIONS}=xla_cpu_small_while_loop_byte_threshold={BYTES}"
         os.environ["XLA_FLAGS"] = f"{flags} {whole}".lstrip()
