@@ -295,7 +295,7 @@ def from_start(dtype: str) -> tuple[Track, np.ndarray, np.ndarray]:
     }
     limits = (ConfigurationLimit(), VelocityLimit(MAX_SPEED), AccelerationLimit(1e3), CollisionLimit(margin=0.01))
     stays = np.ones((2, floating().nv), bool)
-    stays[0, :6] = False
+    stays[0, :4] = False  # of a free joint's three rotations all stay where one does
     options = WholePathOptions(candidates=8, smoothing_steps=20)
     found = track(
         Problem(floating(), asked, limits, dof_mask=stays),

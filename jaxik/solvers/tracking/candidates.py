@@ -7,7 +7,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.pytree import cast, core_ranks
-from jaxik.kinematics.reduced import movable
 from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.numerics.indexing import with_entry
 from jaxik.numerics.linalg import static_gather
@@ -117,6 +116,5 @@ def _chosen(problem: Problem) -> jax.Array:
     moving = formulation(one).moving
     chosen = jnp.asarray([dof in moving.own for dof in range(problem.robot.nv)], bool)
     if problem.dof_mask is not None:
-        held = jnp.vectorize(lambda mask: movable(problem.robot.topology, mask), signature="(v)->(v)")
-        chosen = chosen & held(problem.dof_mask)
+        chosen = chosen & problem.dof_mask
     return static_gather(chosen, dofs_of_entries(problem.robot.topology), -1)

@@ -13,6 +13,7 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics import manifold
 from jaxik.kinematics.motion import Motion
+from jaxik.kinematics.reduced import movable
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.combine import tightened
 from jaxik.limits.configuration import ConfigurationLimit
@@ -26,6 +27,7 @@ from jaxik.problem.problem import (
     elastic_constraints_of,
     elastic_limits_of,
     limits_of,
+    with_dof_mask,
     with_tasks,
     without_velocity_tasks,
 )
@@ -58,6 +60,8 @@ def prepared(batch_rank: int, given: Given) -> Given:
     """All in the dtype of the configuration, the problem without velocity tasks, and values with every batch axis."""
     dtype = (given.problem.robot.q_home if given.q0 is None else given.q0).dtype
     problem = without_velocity_tasks(cast_problem(given.problem, dtype))
+    if problem.dof_mask is not None:
+        problem = with_dof_mask(problem, movable(problem.robot.topology, problem.dof_mask))
     given = cast(given._replace(problem=None), dtype)  # type: ignore[arg-type]
 
     def align(x: jax.Array, rank: int) -> jax.Array:
