@@ -22,7 +22,7 @@ BYTES = 5_000_000
 
 
 def compile_loops_whole() -> None:
-    """Tell XLA so, by the environment that it reads before its first program; nothing where such options are set."""
+    """Tell XLA so, by the environment that it reads when JAX first asks for devices; not where someone has set it."""
     flags = os.environ.get("XLA_FLAGS", "").strip()
     named_file = flags and not flags.startswith("-")  # which XLA reads them from
     if OPTIONS not in flags and not named_file:

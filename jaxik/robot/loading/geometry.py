@@ -31,7 +31,7 @@ SOURCES: tuple[Source, ...] = get_args(Source)
 
 # Random configurations that decide which pairs never and which always touch.
 SAMPLES = 10_000
-# Never: nearer than twice this [m] in none of the samples, nor where a descent leads from the nearest of them.
+# Never: nearer than twice this [m] in none of the samples, nor where their distance is lowered from some of them.
 SAMPLING_GAP = 0.01
 # A distance that changes by less than this [m] in all samples is the same wherever joints are, as of a base and a first
 # link that turns on it: MuJoCo's own is exact to a hundredth of that.
@@ -169,21 +169,19 @@ def _sampled(
     if not pairs:
         return pairs, []
     near, touching, change = _counts(model, chosen, pairs, samples)
-    near = near + _approached(model, chosen, pairs, near, samples)
-    kept, dropped, far = [], [], _far_joints(model)
-    for pair, close, contact, changed in zip(pairs, near, touching, change, strict=True):
+    anywhere = _anywhere(model, chosen, pairs)
+    approached = _approached(model, chosen, pairs, (near == 0) & ~anywhere, samples)
+    kept, dropped = [], []
+    for k, (pair, close, contact, changed) in enumerate(zip(pairs, near, touching, change, strict=True)):
         first, second = (names[i] for i in pair)
-        bodies = [int(model.geom_bodyid[chosen[i]]) for i in pair]
-        # A mocap body is put anywhere later on.
-        anywhere = any(model.body_mocapid[model.body_rootid[body]] >= 0 for body in bodies)
         reason = None
         if contact == len(samples):
             reason = f"{ALWAYS} of {len(samples)} samples"
         elif close == len(samples) and changed < SAME:
             reason = f"{CONSTANT} in all of {len(samples)} samples"
-        elif close == 0 and far[bodies[0]] == far[bodies[1]]:
-            reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples and descents from them"
-        if anywhere or reason is None:
+        elif close == 0 and not approached[k] and not anywhere[k]:
+            reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples, nor on the way down from them"
+        if reason is None or _put_anywhere(model, chosen, pair):
             kept.append(pair)
         else:
             dropped.append(DroppedPair(first, second, reason))
@@ -191,13 +189,25 @@ def _sampled(
 
 
 def _approached(
-    model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]], near: np.ndarray, samples: np.ndarray
+    model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]], asked: np.ndarray, samples: np.ndarray
 ) -> np.ndarray:
-    """Which pairs (p,) that are near in no sample get near all the same."""
-    found, unseen = np.zeros(len(pairs), bool), np.flatnonzero(near == 0)
+    """Which of the pairs `asked` (p,), which are near in no sample, get near all the same."""
+    found, unseen = np.zeros(len(pairs), bool), np.flatnonzero(asked)
     geoms = [(chosen[pairs[k][0]], chosen[pairs[k][1]]) for k in unseen]
     found[unseen] = nearest_approaches(model, geoms, samples, 2 * SAMPLING_GAP) < 2 * SAMPLING_GAP
     return found
+
+
+def _anywhere(model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]]) -> np.ndarray:
+    """Pairs (p,) of which samples say nothing: one goes far without the other, or is put anywhere."""
+    far, bodies = _far_joints(model), [int(model.geom_bodyid[g]) for g in chosen]
+    apart = [far[bodies[i]] != far[bodies[j]] for i, j in pairs]
+    return np.array(apart) | np.array([_put_anywhere(model, chosen, pair) for pair in pairs])
+
+
+def _put_anywhere(model: mujoco.MjModel, chosen: list[int], pair: tuple[int, int]) -> bool:
+    """Whether one of a pair is on a mocap body, which is put anywhere later on."""
+    return any(model.body_mocapid[model.body_rootid[model.geom_bodyid[chosen[i]]]] >= 0 for i in pair)
 
 
 def _far_joints(model: mujoco.MjModel) -> list[frozenset[int]]:

@@ -1,13 +1,14 @@
-"""How near two shapes of a model get: descents of their distance within the joint limits, from where samples are near.
+"""How near two shapes of a model get: their distance is lowered within the joint limits, from where samples are near.
 
-Random samples miss what few configurations reach: of two arms 50 of 422 pairs that 10,000 samples leave 2 cm apart get
-nearer, and some of them 10 cm deep into each other; random steps a hundred times as many find two more.
+Random samples miss what few configurations reach: of two arms 51 of 422 pairs that 10,000 samples leave 2 cm apart get
+nearer, and some of them 10 cm deep into each other; a hundred times as many random steps find two more. A pair takes 2
+to 4 ms.
 """
 
 import mujoco
 import numpy as np
 
-# Of so many samples the nearest few are where descents start, and each takes so many steps at most.
+# Of so many samples, the first ones, the nearest few are where descents start; each takes so many steps at most.
 SAMPLES, STARTS, STEPS = 300, 4, 40
 # A descent ends where a step is shorter than this [rad or m], and none is longer.
 SHORTEST, LONGEST = 1e-3, 0.5
@@ -34,7 +35,7 @@ def nearest_approaches(
     sampled = np.array([[descent.distance(q, pair) for pair in pairs] for q in samples]).reshape(len(samples), -1)
     nearest = np.full(len(pairs), np.inf)
     for k, pair in enumerate(pairs):
-        for start in np.argsort(sampled[:, k])[:STARTS]:
+        for start in np.argsort(sampled[:, k], kind="stable")[:STARTS]:
             if nearest[k] >= enough:
                 nearest[k] = min(nearest[k], descent.from_start(samples[start], pair))
     return nearest
@@ -45,6 +46,7 @@ class _Descent:
 
     def __init__(self, model: mujoco.MjModel, enough: float) -> None:
         self.model, self.data, self.enough = model, mujoco.MjData(model), enough
+        self._place(model.qpos0)
         self.ends, self.jacobians = np.zeros((2, 3)), np.zeros((2, 3, model.nv))
         single = np.isin(model.jnt_type, (mujoco.mjtJoint.mjJNT_HINGE, mujoco.mjtJoint.mjJNT_SLIDE))
         self.places, self.dofs = model.jnt_qposadr[single], model.jnt_dofadr[single]
@@ -57,10 +59,13 @@ class _Descent:
     def distance(self, q: np.ndarray, pair: tuple[int, int]) -> float:
         """The distance at a configuration (nq,), whose ends are kept."""
         if not np.array_equal(q, self.data.qpos):
-            self.data.qpos[:] = q
-            mujoco.mj_kinematics(self.model, self.data)
-            mujoco.mj_comPos(self.model, self.data)
+            self._place(q)
         return mujoco.mj_geomDistance(self.model, self.data, *pair, FARTHEST, self.ends.reshape(6, 1))
+
+    def _place(self, q: np.ndarray) -> None:
+        self.data.qpos[:] = q
+        mujoco.mj_kinematics(self.model, self.data)
+        mujoco.mj_comPos(self.model, self.data)
 
     def from_start(self, q: np.ndarray, pair: tuple[int, int]) -> float:
         """The least distance on the way down from a configuration (nq,)."""
