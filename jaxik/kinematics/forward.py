@@ -85,8 +85,7 @@ class Kinematics:
 
     def jacobian_world_aligned(self, frame: Frame) -> tuple[jax.Array, jax.Array]:
         """Linear velocity of the frame's origin and angular velocity, each (3, nv), in world axes."""
-        place = self._place(frame)
-        moved = self.moved_by(self.plan.frame_segments[place])
+        place, moved = self._place(frame), self.moves(frame)
         arm = self.frame_positions[place][:, None] - self.anchors
         linear = materialize(self.linear + lie.cross(self.angular, arm))
         if moved.all():
@@ -102,7 +101,7 @@ class Kinematics:
         """Poses and Jacobians of several frames, which need not differ."""
         places = [self._place(frame) for frame in frames]
         position = static_gather(self.frame_positions, places)
-        moved = np.stack([self.moved_by(self.plan.frame_segments[place]) for place in places])
+        moved = np.stack([self.moves(frame) for frame in frames])
         mask = jnp.asarray(moved[:, None], self.q.dtype)
         arm = jnp.moveaxis(position, 0, 1)[:, :, None] - self.anchors[:, None]
         swing = lie.cross(jnp.broadcast_to(self.angular[:, None], arm.shape), arm)

@@ -169,40 +169,34 @@ def _sampled(
     if not pairs:
         return pairs, []
     near, touching, change = _counts(model, chosen, pairs, samples)
-    anywhere = _anywhere(model, chosen, pairs)
-    approached = _approached(model, chosen, pairs, (near == 0) & ~anywhere, samples)
+    anywhere = np.array([_put_anywhere(model, chosen, pair) for pair in pairs])
+    never = _never_near(model, chosen, pairs, (near == 0) & ~anywhere, samples)
     kept, dropped = [], []
-    for k, (pair, close, contact, changed) in enumerate(zip(pairs, near, touching, change, strict=True)):
-        first, second = (names[i] for i in pair)
+    for k, pair in enumerate(pairs):
         reason = None
-        if contact == len(samples):
+        if touching[k] == len(samples):
             reason = f"{ALWAYS} of {len(samples)} samples"
-        elif close == len(samples) and changed < SAME:
+        elif near[k] == len(samples) and change[k] < SAME:
             reason = f"{CONSTANT} in all of {len(samples)} samples"
-        elif close == 0 and not approached[k] and not anywhere[k]:
+        elif never[k]:
             reason = f"{NEVER} than {2 * SAMPLING_GAP} m in {len(samples)} samples, nor on the way down from them"
-        if reason is None or _put_anywhere(model, chosen, pair):
+        if reason is None or anywhere[k]:
             kept.append(pair)
         else:
-            dropped.append(DroppedPair(first, second, reason))
+            dropped.append(DroppedPair(names[pair[0]], names[pair[1]], reason))
     return kept, dropped
 
 
-def _approached(
+def _never_near(
     model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]], asked: np.ndarray, samples: np.ndarray
 ) -> np.ndarray:
-    """Which of the pairs `asked` (p,), which are near in no sample, get near all the same."""
-    found, unseen = np.zeros(len(pairs), bool), np.flatnonzero(asked)
-    geoms = [(chosen[pairs[k][0]], chosen[pairs[k][1]]) for k in unseen]
-    found[unseen] = nearest_approaches(model, geoms, samples, 2 * SAMPLING_GAP) < 2 * SAMPLING_GAP
-    return found
-
-
-def _anywhere(model: mujoco.MjModel, chosen: list[int], pairs: list[tuple[int, int]]) -> np.ndarray:
-    """Pairs (p,) of which samples say nothing: one goes far without the other, or is put anywhere."""
+    """Which of the pairs `asked` (p,), which are near in no sample, get near nowhere."""
     far, bodies = _far_joints(model), [int(model.geom_bodyid[g]) for g in chosen]
-    apart = [far[bodies[i]] != far[bodies[j]] for i, j in pairs]
-    return np.array(apart) | np.array([_put_anywhere(model, chosen, pair) for pair in pairs])
+    # Of what goes far without the other samples say nothing.
+    never = asked & np.array([far[bodies[i]] == far[bodies[j]] for i, j in pairs])
+    geoms = [(chosen[pairs[k][0]], chosen[pairs[k][1]]) for k in np.flatnonzero(never)]
+    never[never] = nearest_approaches(model, geoms, samples, 2 * SAMPLING_GAP) >= 2 * SAMPLING_GAP
+    return never
 
 
 def _put_anywhere(model: mujoco.MjModel, chosen: list[int], pair: tuple[int, int]) -> bool:
