@@ -13,7 +13,7 @@ LOOP = re.compile(rf'op_name="[^"]*/{STEPS}/while"')
 TRIPS = re.compile(r'known_trip_count[^}]*?"n":"(\d+)"')
 
 
-# A call that XLA compiles as one kernel (`jaxik.core.whole_loops`).
+# A call that XLA compiles as one kernel (`jaxik.core.xla_options`).
 WHOLE = 'xla_cpu_small_call="true"'
 # Computations that are called, and so hold kernels of their own; those of fusions and reductions are part of one.
 CALLED = re.compile(r"(?:body|condition|to_apply|true_computation|false_computation)=%?([\w.-]+)")

@@ -4,9 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from jaxik.core.version import __version__ as __version__
-from jaxik.core.whole_loops import compile_loops_whole
+from jaxik.core.xla_options import set_xla_options
 
-compile_loops_whole()
+set_xla_options()
 
 # A public name is imported when it is first asked for: JAX and MuJoCo take over a second, which `jaxik --help` does not
 # need. This block is for type checkers and editors; at run time `_NAMES` says the same, as tests/test_public_names.py

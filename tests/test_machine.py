@@ -10,6 +10,7 @@ from tables import exhaustive
 
 import jaxik
 from jaxik.batching import devices
+from jaxik.core import xla_options
 
 SHARED = f"""
 import os, sys, warnings
@@ -175,18 +176,38 @@ import os, sys, jax, jax.numpy as jnp, jaxik
 program = jax.jit(lambda q: jaxik.qp(jnp.eye(7) + q[0] ** 2, q, lower=-1.0).x)
 text = jax.jit(jax.vmap(program)).lower(jnp.ones((256, 7))).compile().as_text()
 print('xla_cpu_small_call="true"' in text)
-import jaxik.core.whole_loops as loops
-loops.compile_loops_whole()
+import jaxik.core.xla_options as options
+options.set_xla_options()
 print(os.environ["XLA_FLAGS"])
 """
 
 
 def test_loops_over_lanes_are_compiled_whole_unless_someone_has_said_how() -> None:
     flag = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold"
-    others = "--xla_cpu_parallel_codegen_split_count=1"
-    assert run("-c", WHOLE).stdout.split() == ["True", f"{flag}=5000000"]
-    assert run("-c", WHOLE, XLA_FLAGS=others).stdout.split() == ["True", others, f"{flag}=5000000"]
-    assert run("-c", WHOLE, XLA_FLAGS=f"{flag}=1024").stdout.split() == ["False", f"{flag}=1024"]
+    others = ["--xla_cpu_parallel_codegen_split_count=1", "--xla_cpu_prefer_vector_width=128"]
+    wide = ["--xla_cpu_prefer_vector_width=512"] if xla_options.has_wide_vectors() else []
+    assert run("-c", WHOLE).stdout.split() == ["True", f"{flag}=5000000", *wide]
+    assert run("-c", WHOLE, XLA_FLAGS=" ".join(others)).stdout.split() == ["True", *others, f"{flag}=5000000"]
+    assert run("-c", WHOLE, XLA_FLAGS=f"{flag}=1024").stdout.split() == ["False", f"{flag}=1024", *wide]
+
+
+@pytest.mark.parametrize(
+    ("vendor", "features", "wide"),
+    [
+        ("AuthenticAMD", "avx2 avx512f avx512dq", True),
+        ("AuthenticAMD", "avx2 fma", False),
+        ("GenuineIntel", "avx2 avx512f avx512dq", False),
+        (None, "", False),
+    ],
+)
+def test_vectors_are_wide_on_amd_processors_that_have_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vendor: str | None, features: str, wide: bool
+) -> None:
+    told = tmp_path / "cpuinfo"
+    monkeypatch.setattr(xla_options, "CPU_INFO", str(told))
+    if vendor is not None:
+        told.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {features} sha_ni\n")
+    assert xla_options.has_wide_vectors() == wide
 
 
 def test_a_file_of_options_stays_the_only_one(tmp_path: Path) -> None:
