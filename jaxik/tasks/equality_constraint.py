@@ -87,6 +87,14 @@ class EqualityConstraintTask(Task):
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return self._in_order(robot, [part.jacobian(robot, kin) for part in self._parts()])
 
+    def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """The Jacobian in axes that turn with what carries both ends of a connect or weld.
+
+        In world axes an arm turns what is still open of its gripper's loops. Of a planar loop that is all that the row
+        across its plane depends on, so that this row would hold the arm, the more weakly the less the loop is open.
+        """
+        return self._in_order(robot, [part.step_jacobian(robot, kin) for part in self._parts()])
+
     def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
         rows = static_gather(self._held(robot, multipliers), self._order())
         total, start = jnp.zeros((kin.nv, kin.nv), kin.q.dtype), 0
