@@ -211,6 +211,29 @@ def row_space(matrix: jax.Array, threshold: Any) -> jax.Array:
     return space
 
 
+def dependent_rows(matrix: jax.Array, right: jax.Array, threshold: Any) -> jax.Array:
+    """Mask (m,) of equations, `matrix` (m, n) x = `right` (m,), that follow from the others.
+
+    Gram-Schmidt with pivoting by length; what is then left, on both sides, of an equation that follows is below
+    `threshold`. One that contradicts the others is none of them.
+    """
+    count, size = matrix.shape
+    places = jnp.arange(count)
+
+    def take(_: int, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        left, waiting = carry
+        square = jnp.where(waiting, jnp.einsum("ij,ij->i", left[:, :size], left[:, :size]), 0)
+        most = jnp.max(square)
+        chosen = (places == first_true(square == most)) & (most > threshold**2)
+        row = materialize(chosen.astype(left.dtype) @ left)
+        share = materialize(left[:, :size] @ row[:size] / jnp.where(most > 0, most, 1))
+        return left - share[:, None] * row, waiting & ~chosen
+
+    equations = jnp.concatenate([matrix, right[:, None]], axis=1)
+    left, waiting = lax.fori_loop(0, min(count, size), take, (equations, jnp.ones(count, bool)))
+    return waiting & (jnp.abs(left[:, size]) <= threshold)
+
+
 @functools.partial(jax.custom_jvp, nondiff_argnums=(2,))
 def pinv_psd(matrix: jax.Array, unit: jax.Array, threshold: float) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Pseudoinverse of a symmetric positive semidefinite matrix (n, n).

@@ -17,10 +17,10 @@ from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics, forward
 from jaxik.kinematics.motion import Motion
 from jaxik.kinematics.reduced import movable
-from jaxik.limits.base import noise, without_noise
+from jaxik.limits.base import ROUNDINGS, noise, without_noise
 from jaxik.limits.combine import Choices, merged_bounds, merged_rows
 from jaxik.numerics.constants import unit_matrix
-from jaxik.numerics.linalg import product
+from jaxik.numerics.linalg import dependent_rows, product
 from jaxik.problem.problem import (
     Level,
     Problem,
@@ -40,6 +40,9 @@ from jaxik.tasks.grouping import map_tasks
 from jaxik.tasks.objective import Objective
 from jaxik.tasks.velocity import VelocityTask
 from jaxik.tasks.weights import row_weights, weighted_rows
+
+# The gap of a loop, a difference of positions, in roundings: in float32 up to 4, of a robot of 1 m.
+CLOSED = 8
 
 
 class WeightedRows(NamedTuple):
@@ -218,7 +221,8 @@ def linearized_with_demands(
         moves = movable(robot.topology, problem.dof_mask)
         lower, upper = jnp.where(moves, lower, 0), jnp.where(moves, upper, 0)
     merged = merged_rows(limits, robot, kin, motion, (lower, upper), choices)
-    constraint_rows = _constraint_rows(constraints, constraint_values) if constraints else None
+    closing = _closing_rows(problem, constraints, constraint_values)
+    constraint_rows = _constraint_rows(problem, constraints, constraint_values, closing) if constraints else None
     factored = [_factored_objective(problem, level, rows, kin, motion, damping) for level in levels(problem)]
     objectives = tuple(map(_multiplied, factored))
     soft = None
@@ -235,7 +239,6 @@ def linearized_with_demands(
         right = right - soft.unmet
     demands = None
     if merged is not None or len(constraints) > len(elastic_constraints_of(problem)):
-        closing = _closing_rows(problem, constraints, constraint_values)
         demands = Demands((lower, upper), merged, rows_that_hold(constraint_rows, soft), closing)
     everything = constraint_values | task_values
     model = Linearization(
@@ -362,9 +365,16 @@ def _closing_rows(problem: Problem, constraints: dict[str, Task], values: dict[s
     return jnp.asarray(closing) if any(closing) else None
 
 
-def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]) -> tuple[jax.Array, jax.Array]:
-    """A and b of the constraints: J x = -gain e; rows with a cost of zero are zero."""
-    matrices, rights = [], []
+def _constraint_rows(
+    problem: Problem, constraints: dict[str, Task], values: dict[str, _Evaluated], closing: jax.Array | None
+) -> tuple[jax.Array, jax.Array]:
+    """A and b of the constraints: J x = -gain e; rows with a cost of zero, and those that follow from others, are zero.
+
+    Of the three rows of a planar loop one follows from the others. Rounding makes it another row, whose b, divided by
+    that rounding, is anything.
+    """
+    matrices, rights, holds = [], [], []
+    elastic = elastic_constraints_of(problem)
     for name, task in constraints.items():
         value = values[name]
         weights = row_weights(task, value.residual)
@@ -372,8 +382,18 @@ def _constraint_rows(constraints: dict[str, Task], values: dict[str, _Evaluated]
             weighted = w != 0
             matrices.append(jnp.where(weighted[..., None], j, 0).reshape(-1, j.shape[-1]))
             rights.append(jnp.ravel(jnp.where(weighted, -task.gain * r, 0)))
+            holds += [name not in elastic] * rights[-1].size
     rows, right = jnp.concatenate(matrices), jnp.concatenate(rights)
-    matrix = without_noise(rows)
+    matrix, smallest = without_noise(rows), noise(rows)
     # A row of zeros with the rounding of zero on its right-hand side would be infeasible.
-    zero = jnp.all(matrix == 0, axis=-1) & (jnp.abs(right) <= noise(rows))
-    return matrix, jnp.where(zero, 0, right)
+    zero = jnp.all(matrix == 0, axis=-1) & (jnp.abs(right) <= smallest)
+    # What may yield does so row by row.
+    holding = np.array(holds)
+    given = jax.lax.stop_gradient((jnp.where(holding[:, None], matrix, 0), right, smallest))
+    follows = holding & dependent_rows(*given)
+    if closing is not None:
+        # No step closes a loop any further, and joints that nothing but damping holds would move by rounding alone.
+        # Derivatives see the loop open.
+        closed = closing & (jnp.abs(right) <= CLOSED / ROUNDINGS * smallest)
+        right = right - jax.lax.stop_gradient(jnp.where(closed, right, 0))
+    return jnp.where(follows[:, None], 0, matrix), jnp.where(zero | follows, 0, right)
