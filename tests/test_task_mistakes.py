@@ -44,7 +44,8 @@ def mixed() -> Robot:
 REFUSED: list[tuple[str, Callable[[], Any], str]] = [
     ("a name as the root", lambda: RelativeFrameTask(TIP, "world", HERE), r"root is a Frame, from robot\.frame"),
     ("a frame in itself", lambda: RelativeFrameTask(TIP, TIP, HERE), "frame and root are both 'tip'"),
-    ("a relative position as a pose", lambda: RelativeFrameTask(TIP, OTHER, ZERO), r"target is a jaxlie\.SE3, or"),
+    ("a relative position as a pose", lambda: RelativeFrameTask(TIP, OTHER, ZERO), r"target is a jaxlie\.SE3, a po"),
+    ("a rotation as a pose", lambda: FrameTask(TIP, jaxlie.SO3.identity()), "SO3 where position_cost=None; not"),
     ("no rows", lambda: RelativeFrameTask(TIP, OTHER, HERE, None, None), "the task has no rows"),
     ("a short mask", lambda: RelativeFrameTask(TIP, OTHER, HERE, mask=[1]), r"mask has shape \(\*batch, 6\)"),
     ("a flat centre of mass", lambda: ComTask([0, 0]), r"target has shape \(\*batch, 3\), not \(2,\)"),

@@ -301,3 +301,12 @@ def test_common_tasks_write_their_derivatives_out(kind: type[jaxik.Task]) -> Non
     """The default ones are as right, but `solve` takes 1.9 times as long with them."""
     for name in ("partials", "weighted_hessian"):
         assert getattr(kind, name) is not getattr(jaxik.Task, name), name
+
+
+@pytest.mark.parametrize("axes", ["frame", "world"])
+def test_a_rotation_is_a_target_where_no_position_is_asked(axes: str) -> None:
+    turns = jaxlie.SO3.from_rpy_radians(*jnp.ones((3, 4)))
+    task = FrameTask(Frame("site", 0), turns, position_cost=None, axes=axes)
+    of_poses = FrameTask(Frame("site", 0), jaxlie.SE3.from_rotation(turns), position_cost=None, axes=axes)
+    assert jax.tree.structure(task) == jax.tree.structure(of_poses)
+    np.testing.assert_array_equal(task.target.wxyz_xyz, of_poses.target.wxyz_xyz)

@@ -36,19 +36,22 @@ def frame(name: str, value: Any) -> Frame:
     return value
 
 
-def pose(target: Any, position_only: bool) -> jaxlie.SE3:
-    """A target pose; where `position_only`, positions (*batch, 3) are one as well."""
+def pose(target: Any, position_only: bool, orientation_only: bool = False) -> jaxlie.SE3:
+    """A target pose; positions (*batch, 3) are one where `position_only`, rotations where `orientation_only`."""
     if isinstance(target, jaxlie.SE3):
         if np.shape(target.wxyz_xyz)[-1:] != (7,):
             raise JaxikError(f"target holds wxyz and xyz, (*batch, 7), not {np.shape(target.wxyz_xyz)}")
         return target
     if position_only and hasattr(target, "__len__") and np.shape(target)[-1:] == (3,):
         return jaxlie.SE3(poses_at(validation.array("target", target)))
+    if orientation_only and isinstance(target, jaxlie.SO3):
+        return jaxlie.SE3.from_rotation(target)
     # Other libraries have a class of this name as well.
     kind = f"{type(target).__module__.split('.')[0]}.{type(target).__name__}".removeprefix("builtins.")
     given = f"an array of shape {np.shape(target)}" if hasattr(target, "shape") else kind
     raise JaxikError(
-        f"target is a jaxlie.SE3, or a position (*batch, 3) where orientation_cost=None; not {given}. "
+        f"target is a jaxlie.SE3, a position (*batch, 3) where orientation_cost=None, or a jaxlie.SO3 where "
+        f"position_cost=None; not {given}. "
         "From arrays: jaxlie.SE3(jnp.concatenate([wxyz, xyz], axis=-1)), or jaxlie.SE3.from_matrix(matrix)"
     )
 

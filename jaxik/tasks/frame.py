@@ -34,8 +34,8 @@ class FrameTask(Task):
 
     Args:
       frame: the frame, from `robot.frame(name)`.
-      target: pose in the world, `jaxlie.SE3` with batch axes (*batch,); or a position (*batch, 3) [m] where
-        `orientation_cost` is None.
+      target: pose in the world, `jaxlie.SE3` with batch axes (*batch,); a position (*batch, 3) [m] where
+        `orientation_cost` is None, or a rotation, `jaxlie.SO3`, where `position_cost` is.
       position_cost: weight of the position rows, (*batch, 3) or a number; (B, 1) for a batch of isotropic costs. None:
         the rows do not exist; 0.0 keeps them with no weight.
       orientation_cost: likewise, of the orientation rows.

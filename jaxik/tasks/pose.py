@@ -40,7 +40,7 @@ def set_pose_fields(task: PoseTask) -> None:
     costs = {"position_cost": task.position_cost, "orientation_cost": task.orientation_cost}
     set_fields(
         task,
-        target=arguments.pose(task.target, task.orientation_cost is None),
+        target=arguments.pose(task.target, task.orientation_cost is None, task.position_cost is None),
         **{name: None if cost is None else arguments.cost(name, cost, 3) for name, cost in costs.items()},
         position_tolerance=validation.number("position_tolerance", task.position_tolerance),
         orientation_tolerance=validation.number("orientation_tolerance", task.orientation_tolerance),

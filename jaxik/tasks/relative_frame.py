@@ -33,8 +33,8 @@ class RelativeFrameTask(Task):
     Args:
       frame: the frame, from `robot.frame(name)`.
       root: the frame that the target is fixed to; `robot.frame("world")` for the world.
-      target: pose in the root, `jaxlie.SE3` with batch axes (*batch,); or a position (*batch, 3) [m] where
-        `orientation_cost` is None.
+      target: pose in the root, `jaxlie.SE3` with batch axes (*batch,); a position (*batch, 3) [m] where
+        `orientation_cost` is None, or a rotation, `jaxlie.SO3`, where `position_cost` is.
       position_cost, orientation_cost, gain, lm_damping, position_tolerance, orientation_tolerance, priority, mask: as
         of `FrameTask`.
 
