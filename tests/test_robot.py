@@ -168,6 +168,8 @@ def test_frames_are_found_by_name_and_kind() -> None:
 ERRORS = {
     "ambiguous frame": (lambda r: r.frame("tool"), JaxikError, 'kind="body" or kind="geom"'),
     "unknown frame": (lambda r: r.frame("tipp"), UnknownNameError, "did you mean 'tip'"),
+    "frame of another model's prefix": (lambda r: r.frame("robot1_lower"), UnknownNameError, "did you mean 'lower'"),
+    "frame like no other": (lambda r: r.frame("xyz"), UnknownNameError, "known: 'marker', 'tip', 'world', 'upper'"),
     "unknown in the kind": (lambda r: r.frame("lower", "site"), UnknownNameError, "unknown site 'lower'"),
     "no name": (lambda r: r.frame(""), UnknownNameError, "unknown frame ''"),
     "kind": (lambda r: r.frame("tip", "link"), JaxikError, "'body', 'site' or 'geom', not 'link'"),
