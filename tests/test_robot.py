@@ -170,6 +170,7 @@ ERRORS = {
     "unknown frame": (lambda r: r.frame("tipp"), UnknownNameError, "did you mean 'tip'"),
     "frame of another model's prefix": (lambda r: r.frame("robot1_lower"), UnknownNameError, "did you mean 'lower'"),
     "frame like no other": (lambda r: r.frame("xyz"), UnknownNameError, "known: 'marker', 'tip', 'world', 'upper'"),
+    "joint as a frame": (lambda r: r.frame("elbow"), UnknownNameError, "'elbow' is a joint, and no frame: .* 'lower'"),
     "unknown in the kind": (lambda r: r.frame("lower", "site"), UnknownNameError, "unknown site 'lower'"),
     "no name": (lambda r: r.frame(""), UnknownNameError, "unknown frame ''"),
     "kind": (lambda r: r.frame("tip", "link"), JaxikError, "'body', 'site' or 'geom', not 'link'"),

@@ -383,6 +383,8 @@ def test_urdf_without_its_meshes_loads(scheme):
     source = read_source(mesh_urdf(scheme))
     assert source.model.nv == 2 and source.model.nmesh == 0
     assert source.dropped[0].startswith("meshes that are not found: ")
+    with pytest.raises(LoadError, match="no shape that collides.*; meshes that are not found: "):
+        load_robot(mesh_urdf(scheme), geometry="hull")
 
 
 @pytest.mark.parametrize(

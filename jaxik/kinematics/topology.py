@@ -6,7 +6,7 @@ import functools
 import weakref
 from typing import Any
 
-from jaxik.core.errors import JaxikError, unknown_name
+from jaxik.core.errors import JaxikError, UnknownNameError, unknown_name
 from jaxik.kinematics.equality import EQUALITY_ROWS, Coupling, Equality, Tendon
 from jaxik.kinematics.frames import Frame
 
@@ -207,6 +207,9 @@ class Topology:
         names = {k: [n for n, _ in self._of_kind(k)] for k in kinds}
         found = [Frame(k, names[k].index(name), name) for k in kinds if name and name in names[k]]
         if not found:
+            if name in self.joint_names:
+                moved = self.body_names[self.joints[self.joint_index(name)].body]
+                raise UnknownNameError(f"{name!r} is a joint, and no {kind or 'frame'}: it moves the body {moved!r}")
             raise unknown_name(kind or "frame", name, [n for k in kinds for n in names[k] if n])
         if len(found) > 1:
             which = " or ".join(f'kind="{f.kind}"' for f in found)

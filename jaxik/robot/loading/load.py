@@ -102,7 +102,10 @@ def load_robot(
 def _with_geometry(robot: Robot, read: Source, source: GeometrySource) -> tuple[Robot, list[str]]:
     """The robot with its shapes that collide, and what is to be said of them."""
     samples = np.asarray(robot.sample(jax.random.key(0), SAMPLES))
-    shapes = read_geometry(read.model, read.name, source, samples, np.asarray(robot.q_home))
+    try:
+        shapes = read_geometry(read.model, read.name, source, samples, np.asarray(robot.q_home))
+    except LoadError as error:  # what was dropped may be why, and would be said of a robot alone
+        raise LoadError("; ".join([str(error), *read.dropped])) from None
     notes = [f"shapes that no distance is known of: {what}" for what in shapes.lost]
     always = [f"{pair.first} - {pair.second}" for pair in shapes.dropped if pair.reason.startswith(ALWAYS)]
     if always:
