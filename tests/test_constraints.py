@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+import own_tasks
 import pytest
 from scipy.optimize import nnls
 from tables import exhaustive
@@ -323,3 +324,49 @@ def test_stationarity_in_a_corner_is_that_of_the_configuration_returned(in_a_cor
         on_it = np.asarray(robot.frame_pose(q, tip).translation()) @ CORNER.T > np.asarray(OFFSETS) - 1e-8
         outward = np.concatenate([heights[on_it], bounds_at(robot, q)])
         assert out_of_balance(np.ravel(gradient), slope(seen, robot, q), outward) < 1e-5
+
+
+@jaxik.pytree
+class Above(jaxik.Limit):
+    """A limit as docs/tasks.md writes it: the residual () of a task stays at or above zero."""
+
+    task: jaxik.Task = jaxik.leaf()
+    frames = property(lambda self: self.task.frames)
+    subtrees = property(lambda self: self.task.subtrees)
+
+    def inequality_tasks(self) -> tuple[jaxik.Task, ...]:
+        return (self.task,)
+
+    def inequalities(self, robot: Robot, kin: Any, motion: Any) -> tuple[jax.Array, jax.Array]:
+        return -self.task.jacobian(robot, kin)[None], 0.95 * self.task.residual(robot, kin)[None]
+
+
+@jaxik.pytree
+class Forward(jaxik.Task):
+    """How far the centre of mass is in front of a line."""
+
+    subtrees = (0,)
+    least: Any = jaxik.leaf()
+
+    def residual(self, robot: Robot, kin: Any) -> jax.Array:
+        return kin.center_of_mass(0)[0] - self.least
+
+
+def test_a_limit_of_ones_own_keeps_a_task_above_zero_in_solve_and_step() -> None:
+    robot, least = jaxik.load_robot(own_tasks.PLANAR), jnp.asarray(0.8)
+    folded = {"rest": jaxik.PostureTask(jnp.array([0.2, 2.4]), gain=0.1)}
+    problem = jaxik.Problem(robot, folded, limits=(jaxik.ConfigurationLimit(), Above(Forward(least))))
+    assert robot.center_of_mass(folded["rest"].q)[0] < 0.7
+    solution = jaxik.solve(problem)
+    assert solution.status == jaxik.Status.CONVERGED
+    assert robot.center_of_mass(solution.q)[0] == pytest.approx(0.8, abs=1e-9)
+    # Of the configurations on the line it is the nearest: the difference is along the line's normal.
+    normal = robot.center_of_mass_jacobian(solution.q)[0]
+    away = robot.difference(solution.q, folded["rest"].q)
+    assert abs(normal[0] * away[1] - normal[1] * away[0]) < 1e-8
+
+    q = robot.q_home
+    for _ in range(120):
+        q = jaxik.step(problem, q, 0.01).q
+        assert robot.center_of_mass(q)[0] > 0.8 - 5e-3
+    np.testing.assert_allclose(q, solution.q, atol=1e-3)
