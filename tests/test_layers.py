@@ -38,7 +38,7 @@ ALLOWED = {
     "solvers.nonlinear": BELOW_SOLVERS | {"solvers"},
     "solvers.search": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.tracking": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear"},
-    "solvers.planning": BELOW_SOLVERS | {"solvers"},
+    "solvers.planning": BELOW_SOLVERS | {"solvers", "solvers.nonlinear"},
     "solvers.asynchronous": BELOW_SOLVERS | {"solvers", "solvers.nonlinear", "solvers.tracking"},
     "datasets": EVERYTHING,
     "retargeting": BELOW_SOLVERS | {"solvers", "solvers.differential", "solvers.nonlinear", "solvers.tracking"},

@@ -216,14 +216,90 @@ def test_a_joint_that_may_not_move_is_held(arm: jaxik.Robot) -> None:
         )
 
 
+HEIGHT = 0.45
+
+
+def on_a_line(arm: jaxik.Robot, height: float) -> jaxik.FrameTask:
+    """The last link's origin at a distance [m] to the left of the x axis."""
+    point = np.array([0.0, height, 0.0])
+    across = np.array([0.0, 1.0, 0.0])
+    return jaxik.FrameTask(arm.frame("link2"), point, position_cost=across, orientation_cost=None, axes="world")
+
+
+@pytest.fixture(scope="module")
+def ends_on_a_line(arm: jaxik.Robot) -> tuple[np.ndarray, np.ndarray]:
+    """Free configurations with the last link's origin on a line, of which the straight ways leave it."""
+    near = arm.sample(jax.random.key(7), (256,))
+    rest, line = {"rest": jaxik.PostureTask(near)}, {"line": on_a_line(arm, HEIGHT)}
+    found = jaxik.solve(jaxik.Problem(arm, rest, constraints=line), near)
+    kept = np.abs(np.asarray(found.residuals["line"]["position"][:, 1])) < 1e-6
+    kept &= np.asarray(arm.clearance(found.q, limits()[1].world)) > MARGIN + 1e-3
+    q = np.asarray(found.q)[kept][:64]
+    return q[:32], q[32:]
+
+
+@pytest.fixture(scope="module")
+def motion_on_a_line(arm: jaxik.Robot, ends_on_a_line: tuple[np.ndarray, np.ndarray]) -> jaxik.Track:
+    return planned(problem_of(arm, constraints={"line": on_a_line(arm, HEIGHT)}), *ends_on_a_line)
+
+
+def heights(q: np.ndarray) -> np.ndarray:
+    """Of the last link's origin by C MuJoCo, at configurations (n, 3)."""
+    model = mujoco.MjModel.from_xml_string(xml())
+    data, found = mujoco.MjData(model), []
+    for each in q:
+        data.qpos[:] = each
+        mujoco.mj_kinematics(model, data)
+        found.append(data.body("link2").xpos[1])
+    return np.array(found)
+
+
+def test_constraints_hold_all_the_way(
+    motion_on_a_line: jaxik.Track, ends_on_a_line: tuple[np.ndarray, np.ndarray]
+) -> None:
+    motion, over = motion_on_a_line, np.asarray(motion_on_a_line.status[-1]) == jaxik.Status.CONVERGED
+    assert over.sum() >= 20  # discs cut parts of the line off from each other
+    assert float(motion.peak_speed.max()) <= 1 and float(motion.peak_acceleration.max()) <= 1 + 1e-3
+    leaves = []
+    for i in np.flatnonzero(over)[:6]:
+        q = np.concatenate([ends_on_a_line[0][i][None], np.asarray(motion.q)[:, i]])
+        np.testing.assert_allclose(heights(q), HEIGHT, atol=2e-6)
+        np.testing.assert_allclose(motion.residuals["line"]["position"][:, i, 1], 0, atol=1e-6)
+        moves = q[np.abs(np.diff(q, axis=0, prepend=np.nan)).max(axis=1) != 0]
+        way = np.stack([a + s * (b - a) for a, b in itertools.pairwise(moves) for s in (0.0, 0.5)])
+        assert least_distance(way) > MARGIN - 3e-4
+        np.testing.assert_array_equal(q[-1], ends_on_a_line[1][i])
+        leaves.append(np.ptp(heights(q[0] + np.linspace(0, 1, 9)[:, None] * (q[-1] - q[0]))) > 0.02)
+    assert np.mean(leaves) > 0.7  # the straight ways do
+
+
+def test_an_end_off_the_constraints_is_infeasible(
+    arm: jaxik.Robot, ends_on_a_line: tuple[np.ndarray, np.ndarray]
+) -> None:
+    problem, (first, last) = problem_of(arm, constraints={"line": on_a_line(arm, HEIGHT)}), ends_on_a_line
+    found = planned(problem, np.stack([first[0], first[0] + 0.01]), np.stack([last[0] + 0.01, last[0]]))
+    assert set(np.asarray(found.status).ravel().tolist()) == {jaxik.Status.INFEASIBLE}
+
+
+def test_closed_loops_stay_closed() -> None:
+    robot = jaxik.load_robot("five_bar")
+    near = robot.sample(jax.random.key(0), (16,))
+    ends = jaxik.solve(jaxik.Problem(robot, {"rest": jaxik.PostureTask(near)}), near)
+    moving = jaxik.ConfigurationLimit(), jaxik.VelocityLimit(3.0), jaxik.AccelerationLimit(12.0)
+    problem = jaxik.Problem(robot, {"rest": jaxik.PostureTask(robot.q_home)}, moving)
+    found = planned(problem, ends.q[:8], ends.q[8:], steps=200, max_attempts=1, max_looks=1000)
+    over = np.asarray(found.status[-1]) == jaxik.Status.CONVERGED
+    assert over.sum() >= 5  # others lead through where the loop may open in two ways
+    assert np.abs(np.asarray(found.residuals["model"])[:, over]).max() < 1e-6
+    assert float(np.asarray(found.acceleration_share)[:, over].max()) <= 1 + 1e-3
+
+
 ERRORS = {
     "no limit of speed": (lambda arm: jaxik.Problem(arm, {"r": jaxik.PostureTask(arm.q_home)}), "VelocityLimit"),
     "a limit it does not hold": (lambda arm: problem_of(arm, jaxik.JerkLimit(9.0)), "JerkLimit"),
-    "a constraint": (
-        lambda arm: problem_of(
-            arm, constraints={"tip": jaxik.FrameTask(arm.frame("link2"), np.zeros(3), orientation_cost=None)}
-        ),
-        "constraints",
+    "a constraint that yields": (
+        lambda arm: problem_of(arm, constraints={"tip": jaxik.Elastic(on_a_line(arm, 0.5), penalty=1.0)}),
+        "no Elastic one",
     ),
 }
 

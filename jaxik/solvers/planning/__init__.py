@@ -2,5 +2,6 @@
 
 `plan_motion.py` is the verb. `planner.py` looks at one configuration a step: first two trees grow until they meet
 (`trees.py`), then the path is shortened (`shortcuts.py`), then its corners become arcs (`corners.py`). `timing.py` says
-how fast it is followed. Imports what solvers may.
+how fast it is followed, `projection.py` how constraints hold on the way. Imports what solvers may, and
+`solvers.nonlinear`.
 """

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from jaxik.batching.any_size import at_any_size
 from jaxik.batching.broadcast import batch_shape
@@ -26,17 +27,22 @@ from jaxik.limits.shares import shares_of
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.numerics.kronecker import offsets
 from jaxik.problem.arguments import cast_problem, check_problem, configuration, keys_of_places, random_key
-from jaxik.problem.problem import Problem, constraints_of, limits_of, with_tasks
+from jaxik.problem.problem import Problem, elastic_constraints_of, limits_of, with_tasks
 from jaxik.results.track import Track
+from jaxik.solvers.nonlinear.formulation import errors, evaluate
 from jaxik.solvers.planning.options import PlanningOptions
 from jaxik.solvers.planning.planner import Planned, planning_method
-from jaxik.solvers.planning.setting import rates_of
+from jaxik.solvers.planning.projection import manifold_of, project
+from jaxik.solvers.planning.setting import Rates, moving_dofs, rates_of
 from jaxik.solvers.planning.shortcuts import Path
-from jaxik.solvers.planning.timing import Timed, timed
+from jaxik.solvers.planning.timing import Image, Timed, timed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, CollisionLimit)
 # Lanes side by side: a look at all pairs is what an element does in a step.
 WIDTH = 32
+# How often the rates of a motion with constraints are compared with the limits, and by how much more than was seen it
+# is slowed down where it would be too fast; at most which share of them is held.
+PASSES, SLOWER, HELD = 3, 1.002, 1.001
 
 
 def plan_motion(
@@ -56,10 +62,15 @@ def plan_motion(
     from rest to rest. Every part of the path is known to keep the margins of the `CollisionLimit`s, and not only the
     configurations that are returned.
 
+    Constraints hold all the way: each configuration of the path is projected onto them (as ways of CBiRRT are, Berenson
+    et al. 2009), and what is looked at is the projection. Between looks, half a radian apart at most, it is taken to
+    bend 1.5 times as much as half way.
+
     Args:
       problem: its robot and its limits count: `ConfigurationLimit`, `CollisionLimit`, and `VelocityLimit` or
-        `AccelerationLimit` or both. Tasks do not: they say where to go, for `search`, whose solution is a `q1`. The
-        model's joint couplings hold, if they are linear, unless `constraints={}`.
+        `AccelerationLimit` or both; and its constraints, that both ends keep to 1e-4 rad or m. Tasks do not: they say
+        where to go, for `search`, whose solution is a `q1`. The model's joint couplings hold, if they are linear, and
+        its closed loops, unless `constraints={}`.
       q0, q1 (*batch, nq): the configurations. The same in both is what is no hinge or slide, what `dof_mask` holds, and
         what has no limit of speed or acceleration.
       key: a key of `jax.random`, from which each element draws by its place in the batch; or a batch of keys, as
@@ -71,11 +82,12 @@ def plan_motion(
     Returns:
       A `Track` of `num_steps` steps, with statuses (T, *batch): CONVERGED; COLLIDES: an end is nearer to something than
       the margin; TIMEOUT: no path was found in all attempts, and the robot stays at `q0`; at the last step also: the
-      motion takes longer than `num_steps`; INFEASIBLE: an end is outside the joint limits or off a coupling, both
-      differ in what does not move, or a coupling is not linear; NONFINITE. It has no derivatives.
+      motion takes longer than `num_steps`, or is beyond a limit where constraints turn it at once; INFEASIBLE: an end
+      is outside the joint limits, off a coupling or a constraint, both differ in what does not move, or a coupling is
+      not linear; NONFINITE. `residuals` are the errors of constraints. It has no derivatives.
 
     Raises:
-      JaxikError: for wrong shapes, for constraints and limits that it does not hold, and under differentiation.
+      JaxikError: for wrong shapes, for limits that it does not hold, for what is `Elastic`, and under differentiation.
     """
     check_problem(problem)
     _check_held(problem)
@@ -98,14 +110,14 @@ def plan_motion(
     follow = {"problem": problem, "planned": planned, "dt": dt}
     ranks = {"problem": ranks["problem"], "planned": PLANNED_RANKS, "dt": 0}
     found = at_any_size(functools.partial(_followed, num_steps), follow, ranks)
-    of_time = {name: jnp.moveaxis(x, len(shape), 0) for name, x in found.items()}
+    of_time = jax.tree.map(lambda x: jnp.moveaxis(x, len(shape), 0), found)
     none = jnp.zeros(of_time["status"].shape, jnp.int32)
     return Track(
         q=of_time["q"],
         velocity=of_time["velocity"],
         acceleration=of_time["acceleration"],
         status=of_time["status"],
-        residuals={},
+        residuals=of_time["residuals"],
         speed_share=of_time["speed_share"],
         acceleration_share=of_time["acceleration_share"],
         jerk_share=jnp.zeros_like(of_time["speed_share"]),
@@ -137,10 +149,10 @@ def _check_held(problem: Problem) -> None:
         raise JaxikError(
             "plan_motion is as fast as limits allow: add a VelocityLimit(...) or an AccelerationLimit(...), or both"
         )
-    if constraints := constraints_of(problem, couplings=False):
+    if yielding := elastic_constraints_of(problem):
         raise JaxikError(
-            f"plan_motion holds no constraints on the way ({', '.join(constraints)}): pass constraints={{}} where both "
-            "ends may do without them"
+            f"plan_motion holds constraints all the way or not at all, and has no Elastic one ({', '.join(yielding)}): "
+            "take the task out of Elastic(...), or leave it out"
         )
 
 
@@ -185,11 +197,35 @@ def _followed(
     return cast(found, planned.path.points.dtype)
 
 
-def _followed_one(num_steps: int, problem: Problem, planned: Planned, dt: jax.Array) -> dict[str, jax.Array]:
+def _followed_one(num_steps: int, problem: Problem, planned: Planned, dt: jax.Array) -> dict[str, Any]:
     """The motion (T, ...) of one element."""
+    manifold, rates = manifold_of(problem, moving_dofs(problem)), rates_of(problem)
+    if manifold is None:
+        return _at_rates(num_steps, problem, planned, dt, rates, None) | {"residuals": {}}
+
+    def slower(factor: jax.Array, _: None) -> tuple[jax.Array, dict[str, Any]]:
+        less = Rates(factor * rates.lower, factor * rates.upper, factor**2 * rates.acceleration)
+        found = _at_rates(num_steps, problem, planned, dt, less, lambda q: project(manifold, q).q)
+        # Between grid points the image turns faster than they tell. Where a projection meets a joint limit it turns at
+        # once, by as much less as it is slower.
+        excess = jnp.maximum(jnp.max(found["speed_share"]), jnp.max(found["acceleration_share"]))
+        return factor / jnp.maximum(SLOWER * excess, 1), found
+
+    _, both = lax.scan(slower, jnp.ones((), dt.dtype), None, length=PASSES)
+    found = jax.tree.map(lambda x: x[-1], both)
+    held = jnp.all((found["speed_share"] <= HELD) & (found["acceleration_share"] <= HELD))
+    last = (jnp.arange(num_steps) == num_steps - 1) & (found["status"] == Status.CONVERGED) & ~held
+    found["status"] = jnp.where(last, Status.TIMEOUT, found["status"]).astype(jnp.int32)
+    return found | {"residuals": jax.vmap(lambda q: errors(manifold, evaluate(manifold, q)))(found["q"])}
+
+
+def _at_rates(
+    num_steps: int, problem: Problem, planned: Planned, dt: jax.Array, rates: Rates, image: Image | None
+) -> dict[str, Any]:
+    """The motion (T, ...) of one element, within bounds of rates."""
     robot, limits, topology = problem.robot, limits_of(problem), problem.robot.topology
     start = planned.path.points[0]
-    motion = timed(planned.path, planned.sizes, rates_of(problem), dt, num_steps)
+    motion = timed(planned.path, planned.sizes, rates, dt, num_steps, image)
     q = jnp.where(jnp.isfinite(motion.duration), motion.q, start)
     steps = jnp.diff(jnp.concatenate([start[None], q]), axis=0)
     velocity = jax.vmap(lambda change: scalar_coordinates(topology, change))(steps) / dt

@@ -15,12 +15,15 @@ from jaxik.batching.method import Method, Phase
 from jaxik.collision.sweep import March, not_begun, stride
 from jaxik.core.status import Status
 from jaxik.solvers.planning.corners import Rounding, chord_of, rounded, unrounded
+from jaxik.solvers.planning.projection import LONGEST_STRIDE
 from jaxik.solvers.planning.setting import Setting, nothing_seen, seen_at, setting_of
 from jaxik.solvers.planning.shortcuts import Cut, Path, proposed, shortened
 from jaxik.solvers.planning.trees import WAYPOINTS, Trees, grown, is_full, length_of, path_through, planted
 
 # Looks at one way at most, and the shortest stride [rad or m], as the root of the sum of squares over joints.
 LOOKS, SHORTEST = 64, 0.02
+# With constraints: so many times as many shortcuts, of so much of the path at most [rad or m], as long ones leave them.
+MORE, LONGEST = 20, 2.0
 # What is looked at: ways between trees, shortcuts, chords of corners; and nothing more.
 GROWING, SHORTENING, ROUNDING, DONE = range(4)
 
@@ -91,7 +94,7 @@ def _start(setting: Setting) -> Planned:
 
 def _begun(setting: Setting, result: Planned, number: jax.Array) -> State:
     trees, begin, end = planted(setting, number)
-    cut = proposed(result.path, setting.shift, jnp.zeros((), jnp.int32))
+    cut = _proposed(setting, result.path, jnp.zeros((), jnp.int32))
     grows = result.stage == GROWING
     return State(
         stage=result.stage,
@@ -115,7 +118,10 @@ def _looked(setting: Setting, state: State) -> State:
     seen = seen_at(setting, state.begin + share * way, before.ahead * way, state.aside, before.seen)
     length = length_of(way)
     shortest = SHORTEST * setting.unit / jnp.where(length > 0, length, 1)
-    march = stride(before, seen.looks, seen.free, seen.way_is_free, shortest)
+    march = stride(before, seen.known, seen.free, seen.way_is_free, shortest)
+    if setting.manifold is not None:
+        longest = LONGEST_STRIDE * setting.unit / jnp.where(length > 0, length, 1)
+        march = march._replace(ahead=jnp.minimum(march.ahead, longest))
     looks = state.looks + 1
     grows = state.stage == GROWING
     blocked = grows & (before.looks == 0) & (state.trees.near == 0) & ~seen.free
@@ -135,8 +141,8 @@ def _next(setting: Setting, state: State, march: March) -> State:
     trees, begin, end = grown(setting, state.trees, state.begin, march.share, state.end)
     path = shortened(state.path, state.cut, arrived & shortens)
     tried = state.cut.tried + shortens
-    ready = (tried >= setting.options.shortcuts) | (path.number <= 2)
-    cut = proposed(path, setting.shift, tried)
+    ready = (tried >= _shortcuts(setting)) | (path.number <= 2)
+    cut = _proposed(setting, path, tried)
     rounding = rounded(path, state.rounding, arrived)
     rounding = jax.tree.map(lambda new, old: jnp.where(rounds, new, old), rounding, state.rounding)
     stage = jnp.where(shortens & ready, ROUNDING, state.stage)
@@ -157,6 +163,17 @@ def _next(setting: Setting, state: State, march: March) -> State:
         blocked=state.blocked,
         looks=state.looks,
     )
+
+
+def _proposed(setting: Setting, path: Path, tried: jax.Array) -> Cut:
+    if setting.manifold is None:
+        return proposed(path, setting.shift, tried)
+    return proposed(path, setting.shift, tried, LONGEST * setting.unit)
+
+
+def _shortcuts(setting: Setting) -> jax.Array:
+    """How many shortcuts are tried ()."""
+    return setting.options.shortcuts if setting.manifold is None else MORE * setting.options.shortcuts
 
 
 def _concluded(setting: Setting, before: Planned, state: State) -> tuple[Planned, jax.Array]:

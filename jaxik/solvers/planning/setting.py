@@ -26,7 +26,9 @@ from jaxik.numerics.kronecker import unit_samples
 from jaxik.numerics.linalg import set_rows, static_gather
 from jaxik.problem.problem import Problem, constants_of, effective_joint_limits, limits_of
 from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.formulation import Formulation
 from jaxik.solvers.planning.options import PlanningOptions
+from jaxik.solvers.planning.projection import keeps, manifold_of, stride_on
 
 # How far beyond both ends a joint without limits is drawn [rad or m].
 AROUND = 3.2
@@ -49,6 +51,7 @@ class Setting:
       unit (): of lengths of ways, 1, or less where ranges are narrow.
       shift (d,): uint32, where the sequence of samples sets out.
       status (): CONVERGED where the ends may be joined, as far as they say by themselves.
+      manifold: the constraints that hold on the way, if any.
       couplings: whether the model's joint couplings hold; static.
     """
 
@@ -62,6 +65,7 @@ class Setting:
     shift: jax.Array = leaf(1)
     status: jax.Array = leaf(0)
     options: PlanningOptions = leaf()
+    manifold: Formulation | None = leaf()
     couplings: bool = static()
 
     def followed(self, q: jax.Array) -> jax.Array:
@@ -77,7 +81,7 @@ def setting_of(problem: Problem, q0: jax.Array, q1: jax.Array, shift: jax.Array,
     finite = jnp.all(jnp.isfinite(q0)) & jnp.all(jnp.isfinite(q1))
     q0 = jnp.where(jnp.isfinite(q0), q0, problem.robot.q_home)
     q1 = jnp.where(jnp.isfinite(q1), q1, q0)
-    moves, places = _moving(problem), scalar_places(topology)
+    moves, places = static_gather(moving_dofs(problem), dofs_of_entries(topology)), scalar_places(topology)
     robot, inside = _with_ranges(robot, *(static_gather(q, places) for q in (q0, q1)))
     joints = list(topology.scalar_joints)
     ranges = static_gather(robot.limit_upper, joints) - static_gather(robot.limit_lower, joints)
@@ -93,9 +97,12 @@ def setting_of(problem: Problem, q0: jax.Array, q1: jax.Array, shift: jax.Array,
         shift=shift,
         status=jnp.zeros((), jnp.int32),
         options=options,
+        manifold=manifold_of(problem, moving_dofs(problem)),
         couplings=problem.constraints is None,
     )
     may = inside & jnp.all(moves | (jnp.abs(q1 - q0) <= TOLERANCE)) & _on_couplings(setting)
+    if setting.manifold is not None:
+        may = may & keeps(setting.manifold, q0) & keeps(setting.manifold, q1)
     status = jnp.where(may, Status.CONVERGED, Status.INFEASIBLE)
     return dataclasses.replace(setting, status=jnp.where(finite, status, Status.NONFINITE).astype(jnp.int32))
 
@@ -155,19 +162,17 @@ def rates_of(problem: Problem) -> Rates:
     return Rates(of_entries(lower, -jnp.inf), of_entries(upper, jnp.inf), of_entries(acceleration, jnp.inf))
 
 
-def _moving(problem: Problem) -> jax.Array:
-    """Which entries of a configuration (nq,) a motion changes.
+def moving_dofs(problem: Problem) -> jax.Array:
+    """Which degrees of freedom (nv,) a motion changes.
 
     Those of hinges and slides that are not held, may move, and have some limit of speed or acceleration.
     """
     topology = problem.robot.topology
-    scalar = {topology.joints[j].v_index for j in topology.scalar_joints}
-    moving = jnp.asarray([dof in scalar for dof in range(problem.robot.nv)], bool)
-    if problem.dof_mask is not None:
-        moving = moving & movable(topology, problem.dof_mask)
-    rates = rates_of(problem)
+    rates, places = rates_of(problem), scalar_places(topology)
     may = (rates.upper > rates.lower) & (jnp.isfinite(rates.upper) | jnp.isfinite(rates.acceleration))
-    return static_gather(moving, dofs_of_entries(topology)) & may
+    dofs = [topology.joints[j].v_index for j in topology.scalar_joints]
+    moving = set_rows(jnp.zeros(problem.robot.nv, bool), dofs, static_gather(may, places))
+    return moving if problem.dof_mask is None else moving & movable(topology, problem.dof_mask)
 
 
 def drawn(setting: Setting, index: jax.Array) -> jax.Array:
@@ -178,32 +183,48 @@ def drawn(setting: Setting, index: jax.Array) -> jax.Array:
     return jnp.where(setting.moves, q, setting.first)
 
 
+class Known(NamedTuple):
+    """What is known of a configuration that was looked at.
+
+    Attributes:
+      looks: of each limit that keeps shapes apart.
+      q (nq,): where the robot is, of motions with constraints; else None.
+    """
+
+    looks: tuple[Look, ...]
+    q: jax.Array | None
+
+
 class Seen(NamedTuple):
     """What is seen at a configuration.
 
     Attributes:
-      looks: of each limit that keeps shapes apart.
-      free (): whether all of them are kept.
+      known: of it.
+      free (): whether limits and constraints are kept.
       way_is_free (): whether they are all the way from the look before.
     """
 
-    looks: tuple[Look, ...]
+    known: Known
     free: jax.Array
     way_is_free: jax.Array
 
 
-def seen_at(
-    setting: Setting, q: jax.Array, change: jax.Array, aside: jax.Array, before: tuple[Look, ...] | None
-) -> Seen:
+def seen_at(setting: Setting, q: jax.Array, change: jax.Array, aside: jax.Array, before: Known | None) -> Seen:
     """Look at a configuration (nq,).
 
     Args:
-      change (nq,): of the configuration since the look before.
+      change (nq,): of the configuration since the look before; 0 at the first.
       aside (nq,): how far the path that is meant may be from the straight way, joint by joint.
     """
     found, free, way_is_free = [], jnp.ones((), bool), jnp.ones((), bool)
+    at = None
+    if setting.manifold is not None:
+        last = q if before is None or before.q is None else jnp.where(jnp.any(change != 0), before.q, q)
+        gone = stride_on(setting.manifold, q, change, aside, last, setting.unit)
+        q, change, aside, free, way_is_free = gone
+        at = q
     if setting.constants is None:
-        return Seen((), free, way_is_free)
+        return Seen(Known((), at), free, way_is_free)
     robot = setting.robot
     kin = forward(setting.constants, q)
     change, aside = (scalar_coordinates(robot.topology, x) for x in (change, jnp.abs(aside)))
@@ -213,15 +234,15 @@ def seen_at(
         moved, _ = largest_motion(geometry, kin, pairs, aside)
         _, turned = largest_motion(geometry, kin, pairs, aside + jnp.abs(change))
         margin = limit.margin + jnp.exp(turned) * moved
-        last = None if before is None else before[i]
+        last = None if before is None else before.looks[i]
         here, stays = look(geometry, limit.world, table, kin, change, last, margin)
         found.append(here)
         free, way_is_free = free & jnp.all(here.distance >= margin), way_is_free & jnp.all(stays)
-    return Seen(tuple(found), free, way_is_free)
+    return Seen(Known(tuple(found), at), free, way_is_free)
 
 
 def nothing_seen(setting: Setting) -> Any:
-    """Zeros like what is seen."""
+    """Zeros like what is known of a configuration."""
     none = jnp.zeros_like(setting.first)
-    shapes = jax.eval_shape(lambda: seen_at(setting, setting.first, none, none, None).looks)
+    shapes = jax.eval_shape(lambda: seen_at(setting, setting.first, none, none, None).known)
     return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)

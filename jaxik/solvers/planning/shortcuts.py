@@ -48,8 +48,8 @@ def lengths_of(path: Path) -> jax.Array:
     return jnp.sqrt(jnp.sum((path.points[1:] - path.points[:-1]) ** 2, axis=1))
 
 
-def proposed(path: Path, shift: jax.Array, tried: jax.Array) -> Cut:
-    """Shortcut number `tried` (), between two pieces that differ."""
+def proposed(path: Path, shift: jax.Array, tried: jax.Array, longest: jax.Array | float = jnp.inf) -> Cut:
+    """Shortcut number `tried` (), between two pieces that differ, of at most so much of the path."""
     lengths = lengths_of(path)
     k = jnp.arange(WAYPOINTS - 1)
     ends = jnp.cumsum(lengths)
@@ -58,7 +58,7 @@ def proposed(path: Path, shift: jax.Array, tried: jax.Array) -> Cut:
     from_start = shares[0] * (total - tail)
     first = jnp.minimum(jnp.sum(ends <= from_start, dtype=jnp.int32), jnp.maximum(path.number - 3, 0))
     until = ends[first]
-    to_end = until + shares[1] * (total - until)
+    to_end = until + shares[1] * jnp.minimum(total - until, longest)
     last = jnp.clip(jnp.sum(ends <= to_end, dtype=jnp.int32), first + 1, jnp.maximum(path.number - 2, 1))
     snapped = tried % 2 == 0
 

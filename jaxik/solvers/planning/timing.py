@@ -7,7 +7,8 @@ parameterization based on reachability analysis", 2018). On straight pieces and 
 within a cell, and so bounded by its ends.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -25,8 +26,13 @@ BISECTIONS = 20
 NO_CELL, STRAIGHT = 1e-13, 1e-6
 # Of limits: what rounding may take.
 SPARE = 1 - 1e-5
+# How far beside a point of a path slopes of its image are compared, of its length.
+BESIDE = 1e-5
 # Of a path, where nothing limits it [its length / s].
 FASTEST = 1e6
+
+# Where the robot is instead of a configuration (nq,).
+Image: TypeAlias = Callable[[jax.Array], jax.Array]
 
 
 class Curve(NamedTuple):
@@ -98,20 +104,33 @@ class Cells(NamedTuple):
     stops: jax.Array
 
 
-def cells_of(curve: Curve) -> Cells:
-    """Even cells, cut where parabolas begin and end."""
+def cells_of(curve: Curve, image: Image | None = None) -> Cells:
+    """Even cells, cut where parabolas begin and end; derivatives are those of the curve's image, where it has one."""
     total, k = curve.at[-1], jnp.arange(curve.at.shape[0])
     ends = jnp.clip(jnp.concatenate([curve.at - curve.sizes, curve.at + curve.sizes]), 0, total)
     s = jnp.sort(jnp.concatenate([jnp.linspace(0, 1, CELLS + 1, dtype=total.dtype) * total, ends]))
     length, middle = jnp.diff(s), (s[:-1] + s[1:]) / 2
     length = jnp.where(length > NO_CELL * total, length, 0)
     starts, stops = (jax.vmap(lambda at, within: along(curve, at, within))(x, middle) for x in (s[:-1], s[1:]))
+    start, end, bend = starts.slope, stops.slope, starts.bend
+    if image is not None:
+        start, end = _slopes_of_image(curve, image, jnp.stack([s[:-1], s[1:]]), middle)
+        bend = (end - start) / jnp.where(length > 0, length, 1)[:, None]
     turn = jnp.max(jnp.abs(curve.directions[1:] - curve.directions[:-1]), axis=1)
     sharp = (k > 0) & (k < curve.path.number - 1) & (curve.sizes <= NO_CELL * total)
     sharp = sharp & (jnp.concatenate([jnp.zeros(1), turn, jnp.zeros(1)]) > STRAIGHT)
     rests = jnp.any(sharp & (jnp.abs(s[:, None] - curve.at) <= NO_CELL * total), axis=1)
     rests = rests | (s <= NO_CELL * total) | (s >= (1 - NO_CELL) * total)
-    return Cells(s, length, starts.slope, stops.slope, starts.bend, rests)
+    return Cells(s, length, start, end, bend, rests)
+
+
+def _slopes_of_image(curve: Curve, image: Image, s: jax.Array, within: jax.Array) -> jax.Array:
+    """Derivatives (k, N, nq) by the length at points (k, N), by central differences on pieces with `within` (N,)."""
+    aside = BESIDE * curve.at[-1]
+    beside = jnp.stack([s - aside, s + aside])
+    points = jax.vmap(lambda at, within: image(along(curve, at, within).q))
+    before, after = points(beside.reshape(-1), jnp.tile(within, 2 * s.shape[0])).reshape(*beside.shape, -1)
+    return (after - before) / jnp.where(aside > 0, 2 * aside, 1)
 
 
 class Rows(NamedTuple):
@@ -209,7 +228,9 @@ class Timed(NamedTuple):
     duration: jax.Array
 
 
-def timed(path: Path, sizes: jax.Array, rates: Rates, dt: jax.Array, num_steps: int) -> Timed:
+def timed(
+    path: Path, sizes: jax.Array, rates: Rates, dt: jax.Array, num_steps: int, image: Image | None = None
+) -> Timed:
     """Follow a path, of one element, as fast as limits allow; at the end it rests.
 
     Args:
@@ -217,9 +238,10 @@ def timed(path: Path, sizes: jax.Array, rates: Rates, dt: jax.Array, num_steps: 
       rates: bounds of joints.
       dt (): [s].
       num_steps: how many configurations are returned, the first one a step after the start.
+      image: where the robot is at a point (nq,) of the path, which limits are of; None: there.
     """
     curve = curve_of(path, sizes)
-    cells = cells_of(curve)
+    cells = cells_of(curve, image)
     x = speeds_of(cells, rates)
     root, some = jnp.sqrt(x), cells.length > 0
     mean = (root[:-1] + root[1:]) / 2
@@ -233,6 +255,7 @@ def timed(path: Path, sizes: jax.Array, rates: Rates, dt: jax.Array, num_steps: 
         since = now - time[i]
         s = jnp.clip(cells.s[i] + root[i] * since + push[i] * since**2 / 2, cells.s[i], cells.s[i + 1])
         q = along(curve, s, (cells.s[i] + cells.s[i + 1]) / 2).q
+        q = q if image is None else image(q)
         return None, jnp.where(now < time[-1], q, path.points[-1])
 
     _, q = lax.scan(at, None, jnp.arange(1, num_steps + 1, dtype=takes.dtype))

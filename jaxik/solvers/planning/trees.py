@@ -1,7 +1,8 @@
 """Two trees of configurations, one from each end, that grow until a straight way joins them.
 
 RRT-Connect (Kuffner and LaValle 2000): the smaller tree grows towards a sample, from its nearest node, as far as the
-way is free and by `reach` at most; then the other one towards the new node, as far as the way is free.
+way is free and by `reach` at most; then the other one towards the new node, as far as the way is free. With constraints
+it goes there by `reach` at a time, and each end is projected onto them (CBiRRT, Berenson et al. 2009).
 """
 
 from typing import NamedTuple
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.solvers.planning.projection import project
 from jaxik.solvers.planning.setting import Setting, drawn
 
 # The most waypoints that a path may have.
@@ -60,7 +62,12 @@ def grown(
     way, length = end - begin, length_of(end - begin)
     reached = begin + share * way
     connects, arrived = trees.other >= 0, share == 1
-    joined = connects & arrived
+    joined, goes_on, aim = connects & arrived, jnp.zeros((), bool), end
+    if setting.manifold is not None:
+        aim = _node(trees.nodes, 1 - trees.side, trees.other)
+        joined = joined & jnp.all(end == aim)
+        nearer = length_of(aim - end) < length_of(aim - begin) - LEAST * setting.unit
+        goes_on = connects & arrived & ~joined & nearer
     side, capacity = trees.side, trees.nodes.shape[1]
     place = trees.counts[side]
     adds = (arrived | (share * length > LEAST * setting.unit)) & ~joined
@@ -70,21 +77,26 @@ def grown(
     parents = jnp.where(here, trees.near, trees.parents)
     counts = trees.counts + (jnp.arange(2) == side) * adds
     # A new node is what the other tree grows to; else the smaller one grows to a sample.
-    connecting = adds & ~connects
+    turns = adds & ~connects
+    connecting, other = turns | goes_on, jnp.where(goes_on, trees.other, place)
     smaller = jnp.where(counts[1] < counts[0], 1, 0)
-    side = jnp.where(connecting, 1 - side, smaller).astype(jnp.int32)
-    sample = drawn(setting, trees.samples)
-    target = jnp.where(connecting, reached, sample)
+    side = jnp.where(turns, 1 - side, jnp.where(goes_on, side, smaller)).astype(jnp.int32)
+    target = jnp.where(turns, reached, jnp.where(goes_on, aim, drawn(setting, trees.samples)))
     own = jnp.where(side == 0, nodes[0], nodes[1])
     away = jnp.sum((own - target) ** 2, axis=1)
     away = jnp.where(jnp.arange(capacity) < counts[side], away, jnp.inf)
-    near = jnp.argmin(away).astype(jnp.int32)
+    near = jnp.where(goes_on, place, jnp.argmin(away)).astype(jnp.int32)
     begin = own[near]
     distance = length_of(target - begin)
     part = jnp.minimum(1, setting.options.reach / jnp.where(distance > 0, distance, 1))
-    part = jnp.where(connecting, 1, part)
+    if setting.manifold is None:
+        part = jnp.where(connecting, 1, part)
+    onward = jnp.where(part < 1, begin + part * (target - begin), target)
+    if setting.manifold is not None:
+        ahead = project(setting.manifold, onward)
+        onward = jnp.where((connecting & (part == 1)) | ~ahead.kept, onward, ahead.q)
     samples = trees.samples + ~connecting
-    other = jnp.where(connecting, place, -1).astype(jnp.int32)
+    other = jnp.where(connecting, other, -1).astype(jnp.int32)
     after = Trees(nodes, parents, counts, side, near, other, samples, joined)
     # The way that joins is kept.
     after = after._replace(
@@ -93,7 +105,13 @@ def grown(
         other=jnp.where(joined, trees.other, other),
         counts=jnp.where(joined, trees.counts, counts),
     )
-    return after, begin, begin + part * (target - begin)
+    return after, begin, onward
+
+
+def _node(nodes: jax.Array, side: jax.Array, place: jax.Array) -> jax.Array:
+    """A node (nq,) of one tree."""
+    of_side = jnp.where(side == 0, nodes[0], nodes[1])
+    return of_side[jnp.maximum(place, 0)]
 
 
 def is_full(trees: Trees) -> jax.Array:
