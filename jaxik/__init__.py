@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from jaxik.limits.free_joint_velocity import FreeJointVelocityLimit
     from jaxik.limits.jerk import JerkLimit
     from jaxik.limits.position import PositionLimit
+    from jaxik.limits.task_limit import TaskLimit
     from jaxik.limits.velocity import VelocityLimit
     from jaxik.pictures.camera import Camera
     from jaxik.pictures.film import film
@@ -154,6 +155,7 @@ __all__ = [
     "Status",
     "StepResult",
     "Task",
+    "TaskLimit",
     "Trace",
     "Track",
     "TrackOptions",
@@ -220,6 +222,7 @@ _NAMES = {  # by module
     "jaxik.limits.free_joint_velocity": "FreeJointVelocityLimit",
     "jaxik.limits.jerk": "JerkLimit",
     "jaxik.limits.position": "PositionLimit",
+    "jaxik.limits.task_limit": "TaskLimit",
     "jaxik.limits.velocity": "VelocityLimit",
     "jaxik.pictures.camera": "Camera",
     "jaxik.pictures.film": "film",

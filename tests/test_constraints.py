@@ -327,46 +327,65 @@ def test_stationarity_in_a_corner_is_that_of_the_configuration_returned(in_a_cor
 
 
 @jaxik.pytree
-class Above(jaxik.Limit):
-    """A limit as docs/tasks.md writes it: the residual () of a task stays at or above zero."""
-
-    task: jaxik.Task = jaxik.leaf()
-    frames = property(lambda self: self.task.frames)
-    subtrees = property(lambda self: self.task.subtrees)
-
-    def inequality_tasks(self) -> tuple[jaxik.Task, ...]:
-        return (self.task,)
-
-    def inequalities(self, robot: Robot, kin: Any, motion: Any) -> tuple[jax.Array, jax.Array]:
-        return -self.task.jacobian(robot, kin)[None], 0.95 * self.task.residual(robot, kin)[None]
-
-
-@jaxik.pytree
 class Forward(jaxik.Task):
-    """How far the centre of mass is in front of a line."""
+    """How far the centre of mass is in front of the base."""
 
     subtrees = (0,)
-    least: Any = jaxik.leaf()
 
     def residual(self, robot: Robot, kin: Any) -> jax.Array:
-        return kin.center_of_mass(0)[0] - self.least
+        return kin.center_of_mass(0)[0]
 
 
-def test_a_limit_of_ones_own_keeps_a_task_above_zero_in_solve_and_step() -> None:
-    robot, least = jaxik.load_robot(own_tasks.PLANAR), jnp.asarray(0.8)
-    folded = {"rest": jaxik.PostureTask(jnp.array([0.2, 2.4]), gain=0.1)}
-    problem = jaxik.Problem(robot, folded, limits=(jaxik.ConfigurationLimit(), Above(Forward(least))))
-    assert robot.center_of_mass(folded["rest"].q)[0] < 0.7
-    solution = jaxik.solve(problem)
+FOLDED = jnp.array([0.2, 2.4])
+
+
+def in_front(robot: Robot, bound: Any) -> jaxik.TaskLimit:
+    return jaxik.TaskLimit(Forward(), lower=bound)
+
+
+def near_a_point(robot: Robot, bound: Any) -> jaxik.TaskLimit:
+    point = jaxik.FrameTask(robot.frame("tip"), jnp.array([1.5, 0.6, 0.0]), orientation_cost=None)
+    return jaxik.TaskLimit(point, largest={"position": bound})
+
+
+def below_a_bound(robot: Robot, bound: Any) -> jaxik.TaskLimit:
+    """Below a bound along the x axis of a frame that leans."""
+    point = jaxik.FrameTask(robot.frame("tip"), jnp.array([1.2, 1.0, 0.0]), orientation_cost=None)
+    return jaxik.TaskLimit(point, upper={"position": jnp.stack([jnp.asarray(bound), jnp.inf, jnp.inf])})
+
+
+@pytest.mark.parametrize(
+    ("limit", "bound"), [(in_front, 0.8), (near_a_point, 0.3), (below_a_bound, -0.55)], ids=["com", "norm", "rows"]
+)
+def test_a_limit_of_any_task_holds_in_solve_and_step(limit: Any, bound: float) -> None:
+    robot = jaxik.load_robot(own_tasks.PLANAR)
+
+    def problem(bound: Any) -> jaxik.Problem:
+        tasks = {"rest": jaxik.PostureTask(FOLDED, gain=0.1)}
+        return jaxik.Problem(robot, tasks, limits=(limit(robot, bound),))
+
+    def room(q: jax.Array) -> jax.Array:
+        """What is left of the bounds, by finite bounds alone."""
+        of = limit(robot, bound)
+        kin = robot.kinematics(q, of.frames, of.subtrees)
+        left = jnp.stack([task.residual(robot, kin) for task in of.inequality_tasks()])
+        return jnp.min(left)
+
+    assert room(FOLDED) < -0.05
+    solution = jaxik.solve(problem(bound))
     assert solution.status == jaxik.Status.CONVERGED
-    assert robot.center_of_mass(solution.q)[0] == pytest.approx(0.8, abs=1e-9)
-    # Of the configurations on the line it is the nearest: the difference is along the line's normal.
-    normal = robot.center_of_mass_jacobian(solution.q)[0]
-    away = robot.difference(solution.q, folded["rest"].q)
-    assert abs(normal[0] * away[1] - normal[1] * away[0]) < 1e-8
+    assert room(solution.q) == pytest.approx(0, abs=1e-9)
+    # Of the configurations on the edge it is the nearest: the difference is along the edge's normal.
+    normal, away = jax.grad(room)(solution.q), solution.q - FOLDED
+    assert abs(normal[0] * away[1] - normal[1] * away[0]) < 1e-8 and normal @ away > 0
+
+    if limit is near_a_point:
+        slope = jax.grad(lambda bound: jaxik.solve(problem(bound)).q[0])(bound)
+        near = [float(jaxik.solve(problem(bound + d)).q[0]) for d in (-1e-5, 1e-5)]
+        assert slope == pytest.approx((near[1] - near[0]) / 2e-5, rel=1e-5)
 
     q = robot.q_home
     for _ in range(120):
-        q = jaxik.step(problem, q, 0.01).q
-        assert robot.center_of_mass(q)[0] > 0.8 - 5e-3
-    np.testing.assert_allclose(q, solution.q, atol=1e-3)
+        q = jaxik.step(problem(bound), q, 0.01).q
+    assert room(q) > -1e-3
+    np.testing.assert_allclose(q, solution.q, atol=2e-3)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from limit_rows import DT, UNOPTIMISED, mixed, planar
 
+import jaxik
 from jaxik import (
     AccelerationLimit,
     ConfigurationLimit,
@@ -235,3 +236,21 @@ def test_a_half_space_has_the_derivatives_of_its_distance() -> None:
     np.testing.assert_allclose(matrix, -slope[None], atol=1e-13)
     np.testing.assert_allclose(bent, curvature, atol=1e-12)
     assert np.abs(bent).max() > 0.01
+
+
+def test_rows_of_a_task_limit_are_those_of_half_spaces() -> None:
+    robot = mixed()
+    tip, kin = robot.frame("tip"), robot.kinematics(robot.sample(jax.random.key(4)), (robot.frame("tip"),))
+    point = jaxik.FrameTask(tip, np.array([0.1, 0.2, 0.3]), orientation_cost=None, axes="world")
+    limit = jaxik.TaskLimit(point, upper=[0.05, np.inf, np.inf], lower=[np.inf * -1, -0.06, np.inf * -1], gain=0.7)
+    matrix, most = limit.inequalities(robot, kin, Motion(DT))
+    # The residual is what is left to the point: an upper bound of it is a lower one of the position.
+    half = [
+        PositionLimit(tip, [-1.0, 0, 0], 0.05 - 0.1, gain=0.7),
+        PositionLimit(tip, [0, 1.0, 0], 0.2 + 0.06, gain=0.7),
+    ]
+    for row, plane in zip((3, 1), half, strict=True):
+        slope, left = plane.inequalities(robot, kin, Motion(DT))
+        np.testing.assert_allclose(matrix[row], slope[0], atol=1e-14)
+        np.testing.assert_allclose(most[row], left[0], atol=1e-14)
+    assert np.isinf(most[np.array([0, 2, 4, 5])]).all() and (matrix[np.array([0, 2, 4, 5])] == 0).all()

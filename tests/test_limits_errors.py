@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import jax
+import jaxlie
 import numpy as np
 import pytest
 import random_trees
@@ -31,6 +32,7 @@ from jaxik.robot.robot import Robot
 NV = mixed().nv
 TIP = Frame("site", 0, "tip")
 
+POINT = jaxik.FrameTask(TIP, np.zeros(3), orientation_cost=None)
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a gain of zero": (lambda: ConfigurationLimit(gain=0.0), r"gain is in \(0, 1\], not 0.0"),
     "a word as a gain": (lambda: ConfigurationLimit(gain="all"), "gain is a number or an array of numbers, not 'all'"),
@@ -66,6 +68,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a normal without direction": (lambda: PositionLimit(TIP, [0, 0, 0], 0.0), "normal is a direction, of any length"),
     "a normal in the plane": (lambda: PositionLimit(TIP, [0, 1], 0.0), r"normal has shape \(\*batch, 3\)"),
     "an offset that is NaN": (lambda: PositionLimit(TIP, [0, 0, 1], np.nan), "offset is a distance"),
+    "a task limit of no task": (lambda: jaxik.TaskLimit(TIP, lower=0.0), "task is a task such as FrameTask"),  # type: ignore[arg-type]
+    "a task limit without bounds": (lambda: jaxik.TaskLimit(POINT), "at least one bound: lower, upper or largest"),
+    "bounds that cross": (
+        lambda: jaxik.TaskLimit(POINT, lower={"position": [0, 0, 1]}, upper={"position": [1, 1, 0.5]}),
+        "lower is at most upper",
+    ),
     "a share above one": (lambda: PositionLimit(TIP, [0, 0, 1], 0.0, gain=1.5), r"gain is in \(0, 1\], not 1.5"),
 }
 
@@ -171,6 +179,24 @@ UNFIT: dict[str, tuple[Callable[[], Robot], Limit, type[JaxikError], str]] = {
         PositionLimit(Frame("site", 7, "hand"), [0, 0, 1], 0.0),
         JaxikError,
         "limit 'PositionLimit': site index 7 is out of range",
+    ),
+    "bounds of other rows": (
+        mixed,
+        jaxik.TaskLimit(jaxik.FrameTask(TIP, np.zeros(3), orientation_cost=None), upper=0.1),
+        JaxikError,
+        "limit 'TaskLimit': upper has one bound for each of the 3 rows, not 1",
+    ),
+    "a bound of a part that is not there": (
+        mixed,
+        jaxik.TaskLimit(jaxik.FrameTask(TIP, jaxlie.SE3.identity()), largest={"turn": 0.1}),
+        JaxikError,
+        "largest is a dict, without 'turn', by parts of the residual: 'orientation', 'position'",
+    ),
+    "one bound of two parts": (
+        mixed,
+        jaxik.TaskLimit(jaxik.FrameTask(TIP, jaxlie.SE3.identity()), largest=0.1),
+        JaxikError,
+        "largest is a dict, by parts of the residual: 'orientation', 'position'",
     ),
     "a class that is no pytree": (
         mixed,
