@@ -268,7 +268,7 @@ def test_constraints_hold_all_the_way(
         moves = q[np.abs(np.diff(q, axis=0, prepend=np.nan)).max(axis=1) != 0]
         way = np.stack([a + s * (b - a) for a, b in itertools.pairwise(moves) for s in (0.0, 0.5)])
         assert least_distance(way) > MARGIN - 3e-4
-        np.testing.assert_array_equal(q[-1], ends_on_a_line[1][i])
+        np.testing.assert_allclose(q[-1], ends_on_a_line[1][i], atol=2e-6)
         leaves.append(np.ptp(heights(q[0] + np.linspace(0, 1, 9)[:, None] * (q[-1] - q[0]))) > 0.02)
     assert np.mean(leaves) > 0.7  # the straight ways do
 
@@ -279,6 +279,23 @@ def test_an_end_off_the_constraints_is_infeasible(
     problem, (first, last) = problem_of(arm, constraints={"line": on_a_line(arm, HEIGHT)}), ends_on_a_line
     found = planned(problem, np.stack([first[0], first[0] + 0.01]), np.stack([last[0] + 0.01, last[0]]))
     assert set(np.asarray(found.status).ravel().tolist()) == {jaxik.Status.INFEASIBLE}
+
+
+def test_ends_that_are_a_little_off_the_constraints_are_no_jumps(
+    arm: jaxik.Robot, ends_on_a_line: tuple[np.ndarray, np.ndarray]
+) -> None:
+    problem, off = problem_of(arm, constraints={"line": on_a_line(arm, HEIGHT)}), np.array([5e-5, 0.0, 0.0])
+    first, last = (q[:8] for q in ends_on_a_line)
+    off = [-off * np.sign(q) for q in (first, last)]  # not beyond joint limits
+    exact, found = (
+        jaxik.plan_motion(problem, q0, q1, jax.random.key(0), dt=1e-3, num_steps=8000)
+        for q0, q1 in ((first, last), (first + off[0], last + off[1]))
+    )
+    over = np.asarray(exact.status[-1]) == jaxik.Status.CONVERGED
+    assert over.sum() >= 4
+    np.testing.assert_array_equal(np.asarray(found.status[-1])[over], jaxik.Status.CONVERGED)
+    np.testing.assert_allclose(found.q[-1][over], last[over], atol=2e-4)
+    np.testing.assert_allclose(found.residuals["line"]["position"][:, over, 1], 0, atol=1e-6)
 
 
 def test_closed_loops_stay_closed() -> None:

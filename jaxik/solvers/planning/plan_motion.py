@@ -224,14 +224,16 @@ def _at_rates(
 ) -> dict[str, Any]:
     """The motion (T, ...) of one element, within bounds of rates."""
     robot, limits, topology = problem.robot, limits_of(problem), problem.robot.topology
-    start = planned.path.points[0]
+    q0, found = planned.path.points[0], planned.status == Status.CONVERGED
+    # An end that is a little off the constraints counts as its projection: else the first step would be a jump.
+    start = q0 if image is None else jnp.where(found, image(q0), q0)
     motion = timed(planned.path, planned.sizes, rates, dt, num_steps, image)
-    q = jnp.where(jnp.isfinite(motion.duration), motion.q, start)
+    q = jnp.where(found & jnp.isfinite(motion.duration), motion.q, start)
     steps = jnp.diff(jnp.concatenate([start[None], q]), axis=0)
     velocity = jax.vmap(lambda change: scalar_coordinates(topology, change))(steps) / dt
     acceleration = jnp.diff(velocity, axis=0, prepend=jnp.zeros_like(velocity[:1])) / dt
     speed, push, _ = jax.vmap(lambda v, a: shares_of(limits, robot, v, a, jnp.zeros_like(a)))(velocity, acceleration)
-    status = jnp.where(planned.status == Status.CONVERGED, _late(motion, dt, num_steps), planned.status)
+    status = jnp.where(found, _late(motion, dt, num_steps), planned.status)
     return {
         "q": q,
         "velocity": velocity,

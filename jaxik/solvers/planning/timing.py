@@ -255,8 +255,8 @@ def timed(
         since = now - time[i]
         s = jnp.clip(cells.s[i] + root[i] * since + push[i] * since**2 / 2, cells.s[i], cells.s[i + 1])
         q = along(curve, s, (cells.s[i] + cells.s[i + 1]) / 2).q
-        q = q if image is None else image(q)
-        return None, jnp.where(now < time[-1], q, path.points[-1])
+        q = jnp.where(now < time[-1], q, path.points[-1])
+        return None, q if image is None else image(q)
 
     _, q = lax.scan(at, None, jnp.arange(1, num_steps + 1, dtype=takes.dtype))
     return Timed(q, time[-1])
