@@ -298,6 +298,15 @@ def test_ends_that_are_a_little_off_the_constraints_are_no_jumps(
     np.testing.assert_allclose(found.residuals["line"]["position"][:, over, 1], 0, atol=1e-6)
 
 
+def test_a_constraint_that_is_told_twice_is_as_if_told_once(
+    arm: jaxik.Robot, ends_on_a_line: tuple[np.ndarray, np.ndarray], motion_on_a_line: jaxik.Track
+) -> None:
+    twice = {"line": on_a_line(arm, HEIGHT), "again": on_a_line(arm, HEIGHT)}
+    found = planned(problem_of(arm, constraints=twice), *ends_on_a_line)
+    over = [np.sum(np.asarray(each.status[-1]) == jaxik.Status.CONVERGED) for each in (motion_on_a_line, found)]
+    assert over[1] >= 0.9 * over[0]
+
+
 def test_closed_loops_stay_closed() -> None:
     robot = jaxik.load_robot("five_bar")
     near = robot.sample(jax.random.key(0), (16,))

@@ -16,10 +16,13 @@ from jaxik.problem.problem import Problem, constraints_of, with_dof_mask, with_t
 from jaxik.solvers.nonlinear.formulation import Formulation, errors, evaluate, formulation, met, retract, rows
 from jaxik.solvers.nonlinear.gauss_newton import boxed_rows, damped_least_squares
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
-from jaxik.solvers.nonlinear.scaling import least_damping, limits_at, not_held
+from jaxik.solvers.nonlinear.scaling import limits_at, not_held
 
 # Steps of a projection: from half a radian away a Panda's hand is upright to 1e-6 rad after four.
 STEPS = 6
+# Of the largest sum of squares of a column. Rows that follow from others have no inverse without; with one near
+# rounding how far a step goes is noise, and the curve jumps. The same in all precisions, so that the curve is the same.
+DAMPING = 1e-5
 # Norm of each part of a constraint's error that counts as kept [rad or m].
 KEPT = 1e-4
 # How far a way may be from its projection, as the root of the sum of squares over joints [rad or m].
@@ -60,8 +63,7 @@ def project(manifold: Formulation, q: jax.Array) -> Projected:
         limits, kin = limits_at(manifold, q), evaluate(manifold, q)
         found = boxed_rows(manifold, kin, rows(manifold, kin, level), level)
         free = not_held(limits, found.residual @ found.jacobian)
-        # Redundant rows, as those of planar loops, have no inverse without.
-        damping = least_damping(q.dtype) * largest(jnp.sum(found.jacobian**2, axis=0))
+        damping = DAMPING * largest(jnp.sum(found.jacobian**2, axis=0))
         change, _ = damped_least_squares(found.jacobian, free.astype(q.dtype), found.residual, damping)
         return retract(manifold, q, limits, jnp.clip(change, limits.lower, limits.upper)), None
 
