@@ -41,6 +41,7 @@ BENCHMARKS = (
     "track",
     "retargeting",
     "planning",
+    "carrying",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx", "ompl")

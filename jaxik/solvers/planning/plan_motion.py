@@ -32,7 +32,7 @@ from jaxik.results.track import Track
 from jaxik.solvers.nonlinear.formulation import errors, evaluate
 from jaxik.solvers.planning.options import PlanningOptions
 from jaxik.solvers.planning.planner import Planned, planning_method
-from jaxik.solvers.planning.projection import manifold_of, project
+from jaxik.solvers.planning.projection import keeps, manifold_of, project
 from jaxik.solvers.planning.setting import Rates, moving_dofs, rates_of
 from jaxik.solvers.planning.shortcuts import Path
 from jaxik.solvers.planning.timing import Image, Timed, timed
@@ -41,8 +41,8 @@ HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, CollisionLi
 # Lanes side by side: a look at all pairs is what an element does in a step.
 WIDTH = 32
 # How often the rates of a motion with constraints are compared with the limits, and by how much more than was seen it
-# is slowed down where it would be too fast; at most which share of them is held.
-PASSES, SLOWER, HELD = 3, 1.002, 1.001
+# is slowed down where it would be too fast. Which share of a limit is held, and how slow a motion becomes by a jump.
+PASSES, SLOWER, HELD, SLOWEST = 3, 1.002, 1.001, 0.2
 
 
 def plan_motion(
@@ -81,8 +81,8 @@ def plan_motion(
 
     Returns:
       A `Track` of `num_steps` steps, with statuses (T, *batch): CONVERGED; COLLIDES: an end is nearer to something than
-      the margin; TIMEOUT: no path was found in all attempts, and the robot stays at `q0`; at the last step also: the
-      motion takes longer than `num_steps`, or is beyond a limit where constraints turn it at once; INFEASIBLE: an end
+      the margin; TIMEOUT: no path was found in all attempts, or its projection onto constraints jumps, and the robot
+      stays at `q0`; at the last step alone: the motion takes longer than `num_steps`; INFEASIBLE: an end
       is outside the joint limits, off a coupling or a constraint, both differ in what does not move, or a coupling is
       not linear; NONFINITE. `residuals` are the errors of constraints. It has no derivatives.
 
@@ -203,19 +203,23 @@ def _followed_one(num_steps: int, problem: Problem, planned: Planned, dt: jax.Ar
     if manifold is None:
         return _at_rates(num_steps, problem, planned, dt, rates, None) | {"residuals": {}}
 
-    def slower(factor: jax.Array, _: None) -> tuple[jax.Array, dict[str, Any]]:
+    def slower(factor: jax.Array, _: None) -> tuple[jax.Array, tuple[jax.Array, dict[str, Any]]]:
         less = Rates(factor * rates.lower, factor * rates.upper, factor**2 * rates.acceleration)
         found = _at_rates(num_steps, problem, planned, dt, less, lambda q: project(manifold, q).q)
         # Between grid points the image turns faster than they tell. Where a projection meets a joint limit it turns at
         # once, by as much less as it is slower.
         excess = jnp.maximum(jnp.max(found["speed_share"]), jnp.max(found["acceleration_share"]))
-        return factor / jnp.maximum(SLOWER * excess, 1), found
+        return factor / jnp.maximum(SLOWER * excess, 1), (factor, found)
 
-    _, both = lax.scan(slower, jnp.ones((), dt.dtype), None, length=PASSES)
-    found = jax.tree.map(lambda x: x[-1], both)
-    held = jnp.all((found["speed_share"] <= HELD) & (found["acceleration_share"] <= HELD))
-    last = (jnp.arange(num_steps) == num_steps - 1) & (found["status"] == Status.CONVERGED) & ~held
-    found["status"] = jnp.where(last, Status.TIMEOUT, found["status"]).astype(jnp.int32)
+    _, (factors, all_of) = lax.scan(slower, jnp.ones((), dt.dtype), None, length=PASSES)
+    found = jax.tree.map(lambda x: x[-1], all_of)
+    within = jnp.all((found["speed_share"] <= HELD) & (found["acceleration_share"] <= HELD))
+    kept = jnp.all(jax.vmap(lambda q: keeps(manifold, q))(found["q"]))
+    jumps = (planned.status == Status.CONVERGED) & ~(within & kept & (factors[-1] >= SLOWEST))
+    found = jax.tree.map(lambda x: jnp.where(jumps, jnp.zeros_like(x), x), found) | {
+        "q": jnp.where(jumps, planned.path.points[0], found["q"]),
+        "status": jnp.where(jumps, Status.TIMEOUT, found["status"]).astype(jnp.int32),
+    }
     return found | {"residuals": jax.vmap(lambda q: errors(manifold, evaluate(manifold, q)))(found["q"])}
 
 
