@@ -307,6 +307,7 @@ def test_a_constraint_that_is_told_twice_is_as_if_told_once(
     assert over[1] >= 0.9 * over[0]
 
 
+@exhaustive
 def test_closed_loops_stay_closed() -> None:
     robot = jaxik.load_robot("five_bar")
     near = robot.sample(jax.random.key(0), (16,))

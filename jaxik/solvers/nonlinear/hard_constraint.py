@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
-from jaxik.kinematics.frames import Frame
 from jaxik.limits.collision import KeptClear
 from jaxik.problem.problem import (
     Level,
@@ -22,13 +21,14 @@ from jaxik.problem.problem import (
 )
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
+from jaxik.tasks.residual_bound import OfATask
 
 # Weight of constraints while tasks, whose weights are about 1, and constraints are first approached together.
 WEIGHT = 10.0
 
 
 @pytree
-class HardConstraint(Task):
+class HardConstraint(OfATask):
     """A task whose rows with a cost are constraints.
 
     Attributes:
@@ -51,20 +51,6 @@ class HardConstraint(Task):
     @property
     def unit(self) -> Any:  # type: ignore[override]
         return self.task.unit
-
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        return self.task.frames
-
-    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
-        return self.task.frames_of(robot)
-
-    @property
-    def subtrees(self) -> tuple[int | str, ...]:
-        return self.task.subtrees
-
-    def check(self, robot: Robot) -> None:
-        self.task.check(robot)
 
     def reads_dofs(self, robot: Robot) -> tuple[int, ...] | None:
         return self.task.reads_dofs(robot)
