@@ -17,10 +17,9 @@ import numpy as np
 
 import jaxik
 from benchmarks.judge import least_distances
-from benchmarks.planning import ACCELERATION, DEEP, DT, MARGIN, SPEED
+from benchmarks.planning import ACCELERATION, DEEP, DT, MARGIN, SPEED, model_of, world_of
 from benchmarks.scenes import Scene
 from benchmarks.timing import timed
-from jaxik.robot.loading.catalog import find_by_name
 
 PAIRS, STEPS, FOUND, LEANS, HELD = 64, 400, 0.98, 1e-4, 1.001
 WALL = Scene(np.array([[0.5, 0.0, 0.35, 0.15, 0.02, 0.35]]), np.zeros((0, 7)))
@@ -31,8 +30,7 @@ DOWN = jaxlie.SO3(np.array([0.0, 1.0, 0.0, 0.0]))
 def run() -> dict[str, Any]:
     """With the glass upright, and without."""
     robot = jaxik.load_robot("panda", geometry="model")
-    world = jaxik.World(boxes=jaxik.Boxes(WALL.boxes[:, :3], WALL.boxes[:, 3:]))
-    apart = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world, margin=MARGIN)
+    apart = jaxik.ConfigurationLimit(), jaxik.CollisionLimit(world_of(WALL), margin=MARGIN)
     ends = [_ends(robot, apart, places, seed) for seed, places in enumerate((BEHIND, BEFORE))]
     tip = robot.frame("tcp")
     upright = jaxik.FrameTask(tip, DOWN, position_cost=None, orientation_cost=np.array([1.0, 1.0, 0.0]))
@@ -66,31 +64,28 @@ def _carried(
     first_call_s = time.perf_counter() - begin - 4e-3 * times["run_ms"]
     found = np.all(np.asarray(motion.status) == jaxik.Status.CONVERGED, axis=0)
     paths = [np.concatenate([ends[0][i][None], np.asarray(motion.q)[:, i]]) for i in np.flatnonzero(found)]
-    colliding, leans = zip(*(_judged(robot, path) for path in paths), strict=True)
+    colliding, leans = _judged(robot, paths)
     moving = np.any(np.asarray(motion.velocity) != 0, axis=-1).sum(axis=0)
     return {
         "first_call_s": round(first_call_s, 1),
         "motions_per_s": round(PAIRS / (1e-3 * times["run_ms"]), 1),
         "found": round(float(found.mean()), 3),
-        "colliding": sum(colliding),
-        "leans_rad": float(f"{max(leans):.1e}"),
+        "colliding": colliding,
+        "leans_rad": float(f"{leans:.1e}"),
         "median_duration_s": round(DT * float(np.median(moving[found])), 2),
         "peaks": round(float(jnp.maximum(motion.peak_speed, motion.peak_acceleration).max()), 4),
     }
 
 
-def _judged(robot: jaxik.Robot, path: np.ndarray) -> tuple[bool, float]:
-    """Whether a path (T, nq) collides, and by how much the hand leans on it [rad], by C MuJoCo."""
-    spec = mujoco.MjSpec.from_file(str(find_by_name(robot.name)))
-    WALL.add_to(spec)
-    model = spec.compile()
-    world = jaxik.World(boxes=jaxik.Boxes(WALL.boxes[:, :3], WALL.boxes[:, 3:]))
-    pairs = {frozenset(pair) for pair in jaxik.CollisionLimit(world).table(robot).names}
-    way = np.concatenate([path, (path[:-1] + path[1:]) / 2])
-    data, site, leans = mujoco.MjData(model), model.site("tcp").id, 0.0
-    for q in path:
-        data.qpos[: robot.nq] = q
-        mujoco.mj_kinematics(model, data)
-        axis = data.site_xmat[site].reshape(3, 3)[:, 2]
-        leans = max(leans, float(np.linalg.norm(axis[:2])))
-    return bool(least_distances(model, way, pairs).min() < -DEEP), leans
+def _judged(robot: jaxik.Robot, paths: list[np.ndarray]) -> tuple[int, float]:
+    """How many of the paths (T, nq) collide, and by how much the hand leans on them [rad], by C MuJoCo."""
+    model, pairs = model_of(robot, WALL)
+    data, site, colliding, leans = mujoco.MjData(model), model.site("tcp").id, 0, 0.0
+    for path in paths:
+        way = np.concatenate([path, (path[:-1] + path[1:]) / 2])
+        colliding += bool(least_distances(model, way, pairs).min() < -DEEP)
+        for q in path:
+            data.qpos[: robot.nq] = q
+            mujoco.mj_kinematics(model, data)
+            leans = max(leans, float(np.linalg.norm(data.site_xmat[site].reshape(3, 3)[:2, 2])))
+    return colliding, leans

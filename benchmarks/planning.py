@@ -55,7 +55,7 @@ def _arm(name: str, reach: float) -> dict[str, Any]:
 
     for place in NAMES:
         found = scene(place, reach, 0.0)
-        world = _world(found)
+        world = world_of(found)
         ends = _ends(robot, world, 2 * PAIRS).reshape(2, PAIRS, robot.nq)
         begin = time.perf_counter()
         motion, times = timed(planned, world, *ends, repeats=3)
@@ -82,7 +82,7 @@ def _alone(planned: Any, world: jaxik.World, ends: np.ndarray) -> dict[str, floa
     return {"median": round(statistics.median(times[1:]), 1), "mean": round(statistics.mean(times[1:]), 1)}
 
 
-def _world(found: Scene) -> jaxik.World:
+def world_of(found: Scene) -> jaxik.World:
     """The obstacles that there are, and no others to fill up with: each pair costs as much as the next."""
     capsules = found.capsules
     rods = jaxik.Capsules(capsules[:, :3], capsules[:, 3:6], capsules[:, 6]) if len(capsules) else None
@@ -106,17 +106,17 @@ def _ends(robot: jaxik.Robot, world: jaxik.World, count: int) -> np.ndarray:
     return np.concatenate(kept)[:count]
 
 
-def _model(robot: jaxik.Robot, found: Scene) -> tuple[mujoco.MjModel, set[frozenset[str]]]:
+def model_of(robot: jaxik.Robot, found: Scene) -> tuple[mujoco.MjModel, set[frozenset[str]]]:
     """Robot and scene as one model, and the pairs that are kept apart, by name."""
     spec = mujoco.MjSpec.from_file(str(find_by_name(robot.name)))
     found.add_to(spec)
     model = spec.compile()
-    names = jaxik.CollisionLimit(_world(found)).table(robot).names
+    names = jaxik.CollisionLimit(world_of(found)).table(robot).names
     return model, {frozenset(pair) for pair in names}
 
 
 def _judged(robot: jaxik.Robot, found: Scene, ends: np.ndarray, motion: jaxik.Track) -> dict[str, Any]:
-    model, pairs = _model(robot, found)
+    model, pairs = model_of(robot, found)
     arrived = np.all(np.asarray(motion.status) == jaxik.Status.CONVERGED, axis=0)
     moves = np.any(np.asarray(motion.velocity) != 0, axis=-1)
     colliding = 0
@@ -149,7 +149,7 @@ def _ompl(robot: jaxik.Robot, found: Scene, ends: np.ndarray) -> dict[str, Any]:
     except ImportError:
         return {"absent": "ompl is not installed"}
     util.setLogLevel(util.LOG_NONE)
-    model, pairs = _model(robot, found)
+    model, pairs = model_of(robot, found)
     model.geom_margin[:] = MARGIN
     data, n = mujoco.MjData(model), robot.nq
     apart = np.zeros((model.ngeom, model.ngeom), bool)

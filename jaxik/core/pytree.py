@@ -111,7 +111,7 @@ def shapes_of_one(function: Callable[[Any], Any], tree: Any) -> Any:
     """The shapes of what a function returns for one element of `tree`, whose leaves may have batch axes in front."""
 
     def of_one(x: Any, rank: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(jnp.shape(x)[jnp.ndim(x) - rank :], jnp.result_type(x))
+        return jax.ShapeDtypeStruct(jnp.shape(x)[max(jnp.ndim(x) - rank, 0) :], jnp.result_type(x))
 
     return jax.eval_shape(function, jax.tree.map(of_one, tree, core_ranks(tree)))
 

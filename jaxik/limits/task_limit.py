@@ -10,18 +10,18 @@ from jax.core import Tracer
 
 from jaxik.core import validation
 from jaxik.core.errors import JaxikError
-from jaxik.core.pytree import core_ranks, leaf, pytree, set_fields
+from jaxik.core.pytree import leaf, pytree, set_fields, shapes_of_one
 from jaxik.kinematics.forward import Kinematics
-from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.motion import Motion
 from jaxik.limits.base import Limit, Rows, share, share_of_step, times
+from jaxik.numerics.linalg import norm
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
-from jaxik.tasks.residual_bound import NormInside, RowInside, norm, part_of
+from jaxik.tasks.residual_bound import NormInside, ReadsATask, RowInside, part_of
 
 
 @pytree
-class TaskLimit(Limit):
+class TaskLimit(ReadsATask, Limit):
     """Keep the residual of a task between bounds, row by row or by its norm.
 
     The hand in a box of another frame, at most so far from a point, turned by at most an angle, looking into a cone,
@@ -68,19 +68,8 @@ class TaskLimit(Limit):
             rate=None if self.rate is None else validation.positive("rate", self.rate),
         )
 
-    @property
-    def frames(self) -> tuple[Frame, ...]:
-        return self.task.frames
-
-    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
-        return self.task.frames_of(robot)
-
-    @property
-    def subtrees(self) -> tuple[int | str, ...]:
-        return self.task.subtrees
-
     def check(self, robot: Robot) -> None:
-        self.task.check(robot)
+        super().check(robot)
         sizes = _sizes(self.task, robot)
         for name in ("lower", "upper", "largest"):
             for part, bound in _parts(getattr(self, name)):
@@ -148,18 +137,10 @@ def _ordered(low: Any, high: Any) -> bool:
 def _sizes(task: Task, robot: Robot) -> dict[Any, int]:
     """How many rows each part of a task's residual has on a robot, by its name; None: the only one."""
 
-    def residual(task: Task, robot: Robot) -> Any:
+    def residual(given: tuple[Task, Robot]) -> Any:
+        task, robot = given
         return task.residual(robot, robot.kinematics(robot.q_home, task.frames_of(robot), task.subtrees))
 
-    shapes = jax.eval_shape(residual, _of_one_element(task), _of_one_element(robot))
+    shapes = shapes_of_one(residual, (task, robot))
     parts = shapes if isinstance(shapes, Mapping) else {None: shapes}
     return {part: sum(x.size for x in jax.tree.leaves(shape)) for part, shape in parts.items()}
-
-
-def _of_one_element(tree: Any) -> Any:
-    """The shapes of a pytree without batch axes."""
-
-    def shape(x: Any, rank: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(np.shape(x)[max(np.ndim(x) - rank, 0) :], jnp.result_type(x))
-
-    return jax.tree.map(shape, tree, core_ranks(tree))

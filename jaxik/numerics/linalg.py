@@ -78,6 +78,12 @@ def _even_runs(indices: Sequence[int]) -> list[list[int]]:
     return runs
 
 
+def norm(x: jax.Array) -> jax.Array:
+    """The lengths (...) of vectors (..., n), with a derivative of zero at zero."""
+    square = jnp.sum(x * x, axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
 def product(matrix: jax.Array, x: jax.Array) -> jax.Array:
     """`matrix @ x`, of few terms in one kernel: on lanes, a product is a loop over its terms."""
     return materialize(jnp.sum(matrix * x, axis=1)) if matrix.shape[1] <= SHORT else matrix @ x

@@ -17,6 +17,7 @@ from jaxik.kinematics.reduced import movable
 from jaxik.kinematics.topology import Topology, dofs_of_entries
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.velocity import VelocityLimit
+from jaxik.numerics.linalg import norm
 from jaxik.problem.arguments import configuration
 from jaxik.problem.problem import Problem
 from jaxik.robot.robot import Robot
@@ -269,8 +270,8 @@ def _acted(
     margins = jnp.minimum(taken.limit_margins["lower"], taken.limit_margins["upper"])
     info = ActionInfo(
         status=jnp.where(sound, taken.status, Status.NONFINITE),
-        position_error={name: _norm(pose.translation()) for name, pose in reached.items()},
-        orientation_error={name: _norm(pose.rotation().log()) for name, pose in reached.items()},
+        position_error={name: norm(pose.translation()) for name, pose in reached.items()},
+        orientation_error={name: norm(pose.rotation().log()) for name, pose in reached.items()},
         limited=(moves & (margins < HELD)).any(axis=-1),
         velocity=taken.velocity,
         passthrough=passthrough,
@@ -297,7 +298,7 @@ def _moved(
         measured.translation() + _shortened(gap, lead[..., 0]),
     )
     # A leash that is loose leaves the target as it is, to the last bit.
-    loose = (_norm(gap) <= lead[..., 0]) & (_norm(turn) <= lead[..., 1])
+    loose = (norm(gap) <= lead[..., 0]) & (norm(turn) <= lead[..., 1])
     pose = jnp.where(loose[..., None], wanted.wxyz_xyz, leashed.wxyz_xyz)
     return jaxlie.SE3(jnp.where(sound[..., None], pose, target.wxyz_xyz))
 
@@ -334,10 +335,4 @@ def _pose(move: jax.Array) -> jaxlie.SE3:
 
 def _shortened(vector: jax.Array, most: jax.Array) -> jax.Array:
     """The vector (*batch, 3), no longer than `most`."""
-    return vector * jnp.minimum(1, most / jnp.maximum(_norm(vector), jnp.finfo(vector.dtype).tiny))[..., None]
-
-
-def _norm(vector: jax.Array) -> jax.Array:
-    """The length of vectors (*batch, 3), with a derivative of zero at zero."""
-    square = jnp.sum(vector * vector, axis=-1)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    return vector * jnp.minimum(1, most / jnp.maximum(norm(vector), jnp.finfo(vector.dtype).tiny))[..., None]

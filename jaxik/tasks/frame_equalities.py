@@ -3,7 +3,7 @@
 A Stewart platform's six loops differ in their frames and numbers alone. One by one each is a program to compile.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -44,21 +44,21 @@ class FrameEqualities(NamedTuple):
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         """Their derivative (m, nv) along `integrate`."""
         ends = self._ends(robot, kin)
-        return self._rows_by_motions(ends, kin, self._carried(ends, kin))
+        return self._rows_by_motions(ends, kin, self._carried)
 
     def step_jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         """The same (m, nv) in axes that turn with what carries both frames: its motion changes no row."""
-        return self._rows_by_motions(self._ends(robot, kin), kin, 0)
+        return self._rows_by_motions(self._ends(robot, kin), kin, lambda ends, kin: 0)
 
-    def _rows_by_motions(self, ends: "_Ends", kin: Kinematics, carried: jax.Array | int) -> jax.Array:
-        """The derivative (m, nv) of rows, `carried` (n, r, nv) by what carries both frames of a constraint."""
+    def _rows_by_motions(self, ends: "_Ends", kin: Kinematics, carried: Callable[..., Any]) -> jax.Array:
+        """The derivative (m, nv) of rows; `carried`: ends, kin -> that (n, r, nv) by what carries both frames."""
         slopes = jax.vmap(lambda ends: _slopes(self.equalities[0], ends))(ends)
         rows = jnp.einsum("nri,niv->nrv", slopes, self._motions(kin))
         # An arm carries both ends of its gripper's loops alike. Rounding of what cancels would make redundant rows
         # independent, which then contradict each other in float32.
         both = self._moved_by_both(kin)
         if both.any():
-            rows = jnp.where(both[:, None], carried, rows)
+            rows = jnp.where(both[:, None], carried(ends, kin), rows)
         return rows.reshape(-1, kin.nv)
 
     def second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxik.core.pytree import leaf, pytree, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
+from jaxik.numerics.linalg import norm
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
 
@@ -15,8 +16,8 @@ from jaxik.tasks.base import Task
 NO_BOUND = 1.0
 
 
-class OfATask(Task):
-    """A task that reads what its `task` reads."""
+class ReadsATask:
+    """What a task, or a limit, reads that looks at a `task`: the same as that."""
 
     task: Task
 
@@ -41,7 +42,7 @@ def part_of(residual: Any, part: str | None) -> jax.Array:
 
 
 @pytree
-class RowInside(OfATask):
+class RowInside(ReadsATask, Task):
     """How far one row of a task's residual is below an upper bound, or above a lower one: the residual ().
 
     Args:
@@ -94,7 +95,7 @@ class RowInside(OfATask):
 
 
 @pytree
-class NormInside(OfATask):
+class NormInside(ReadsATask, Task):
     """How far the norm of a part of a task's residual is below a bound: the residual ().
 
     Args:
@@ -112,11 +113,5 @@ class NormInside(OfATask):
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         bounded = jnp.isfinite(self.largest)
-        size = norm(part_of(self.task.residual(robot, kin), self.part))
+        size = norm(jnp.ravel(part_of(self.task.residual(robot, kin), self.part)))
         return jnp.where(bounded, jnp.where(bounded, self.largest, 0) - size, NO_BOUND)
-
-
-def norm(x: jax.Array) -> jax.Array:
-    """The norm () of an array, with the derivative 0 where it is 0."""
-    square = jnp.sum(x * x)
-    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxik.core.pytree import core_ranks
+from jaxik.core.pytree import core_ranks, shapes_of_one
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.frames import Frame
 from jaxik.kinematics.topology import WORLD, Topology, joint_parent
@@ -77,7 +77,7 @@ def components_of(problem: Problem) -> Components | None:
         if split is not None:
             found.append((split, slots_of(prepared)))
 
-    jax.eval_shape(look, _element(problem))
+    shapes_of_one(look, problem)
     if not found:
         return None
     split, slots = found[0]
@@ -107,16 +107,6 @@ def _divisible(task: Task) -> bool:
     """Whether a task has shares, or may be moved to a part of its robot: it looks at its frames alone."""
     inner = given_task(task)
     return type(inner) in (PostureTask, EqualityConstraintTask) or vars(type(inner)).get("frames_batchable", False)
-
-
-def _element(problem: Problem) -> Problem:
-    """The shapes of one element's problem."""
-
-    def core(x: Any, rank: int) -> jax.ShapeDtypeStruct:
-        shape = np.shape(x)
-        return jax.ShapeDtypeStruct(shape[max(len(shape) - rank, 0) :], jax.numpy.result_type(x))
-
-    return jax.tree.map(core, problem, core_ranks(problem))
 
 
 def _frames(problem: Problem, items: Sequence[Item]) -> list[Frame]:

@@ -21,14 +21,14 @@ from jaxik.problem.problem import (
 )
 from jaxik.robot.robot import Robot
 from jaxik.tasks.base import Task
-from jaxik.tasks.residual_bound import OfATask
+from jaxik.tasks.residual_bound import ReadsATask
 
 # Weight of constraints while tasks, whose weights are about 1, and constraints are first approached together.
 WEIGHT = 10.0
 
 
 @pytree
-class HardConstraint(OfATask):
+class HardConstraint(ReadsATask, Task):
     """A task whose rows with a cost are constraints.
 
     Attributes:

@@ -81,7 +81,8 @@ def setting_of(problem: Problem, q0: jax.Array, q1: jax.Array, shift: jax.Array,
     finite = jnp.all(jnp.isfinite(q0)) & jnp.all(jnp.isfinite(q1))
     q0 = jnp.where(jnp.isfinite(q0), q0, problem.robot.q_home)
     q1 = jnp.where(jnp.isfinite(q1), q1, q0)
-    moves, places = static_gather(moving_dofs(problem), dofs_of_entries(topology)), scalar_places(topology)
+    dofs, places = moving_dofs(problem), scalar_places(topology)
+    moves = static_gather(dofs, dofs_of_entries(topology))
     robot, inside = _with_ranges(robot, *(static_gather(q, places) for q in (q0, q1)))
     joints = list(topology.scalar_joints)
     ranges = static_gather(robot.limit_upper, joints) - static_gather(robot.limit_lower, joints)
@@ -97,7 +98,7 @@ def setting_of(problem: Problem, q0: jax.Array, q1: jax.Array, shift: jax.Array,
         shift=shift,
         status=jnp.zeros((), jnp.int32),
         options=options,
-        manifold=manifold_of(problem, moving_dofs(problem)),
+        manifold=manifold_of(problem, dofs),
         couplings=problem.constraints is None,
     )
     may = inside & jnp.all(moves | (jnp.abs(q1 - q0) <= TOLERANCE)) & _on_couplings(setting)
