@@ -42,6 +42,7 @@ BENCHMARKS = (
     "retargeting",
     "planning",
     "carrying",
+    "goals",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx", "ompl")

@@ -78,6 +78,17 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
     return _placed(array)
 
 
+def flag(name: str, value: Any) -> jax.Array:
+    """A flag, or flags (*batch,)."""
+    try:
+        found = jnp.asarray(value)
+    except TypeError:
+        found = None
+    if found is None or found.dtype != jnp.bool_:
+        raise JaxikError(f"{name} is True or False, or an array (*batch,) of them, not {value!r}")
+    return found
+
+
 def _cast(value: Any, dtype: Any) -> "np.ndarray | jax.Array":
     """As `jnp.asarray(value, dtype)`, on the host where that is possible."""
     if not any(isinstance(x, jax.Array) for x in jax.tree.leaves(value)):

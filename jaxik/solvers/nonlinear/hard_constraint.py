@@ -131,7 +131,7 @@ def may_yield(problem: Problem) -> bool:
 
 def with_clearance(problem: Problem) -> Problem:
     """The problem with the tasks by which its limits keep shapes apart, at the highest priority."""
-    first = min(task.priority for task in problem.tasks.values())
+    first = min((task.priority for task in problem.tasks.values()), default=0)
     asked = [task for limit in limits_of(problem) if (task := limit.clearance_task(first)) is not None]
     named = unique_names("limits", {f"clearance {i}": task for i, task in enumerate(asked)}, problem.tasks)
     return with_tasks(problem, {**problem.tasks, **named}) if named else problem

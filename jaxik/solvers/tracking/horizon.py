@@ -51,6 +51,7 @@ class Horizon(NamedTuple):
       known: by name of a task (N, *batch), whether its target counts, which may not be finite; all do of others.
       bounds: by order, lower and upper (2, *batch, nv) of displacement, and of its first and second difference.
       linked (N, *batch): whether the step to a stage is to be smooth; one that is none leaves the path.
+      rests (N, *batch): whether joints are to be still in the step to a stage.
       limited (): 1, or 0 for the limits of displacements alone, to begin with: most motions that are smooth keep the
         others.
       settled (): steps that are smooth enough change no joint by more [rad or m].
@@ -67,6 +68,7 @@ class Horizon(NamedTuple):
     known: dict[str, jax.Array]
     bounds: tuple[jax.Array, ...]
     linked: jax.Array
+    rests: jax.Array
     limited: jax.Array
     settled: jax.Array
     within: tuple[str, ...]

@@ -72,6 +72,7 @@ class WholePathOptions:
         one is `Elastic`, three times what it allows, and 0.12 at least.
       jump_cost: so many waypoints are missed rather than one more jump made (): what is out of reach for a moment is
         not worth two jumps.
+      end_at_rest: whether joints are still in the last two steps (), bool.
       smoothing_steps: at most so many steps of Newton's method (); 0 leaves the solutions as they were found.
       smoothing_tolerance: a motion is smooth where a step changes no joint by more (), [rad or m].
       seed: of the random configurations from which solutions are sought ().
@@ -83,6 +84,7 @@ class WholePathOptions:
     candidates: int = static(default=128)
     longest_step: Any = leaf(1, default=None)
     jump_cost: Any = leaf(0, default=5)
+    end_at_rest: Any = leaf(0, default=False)
     smoothing_steps: Any = leaf(0, default=60)
     smoothing_tolerance: Any = leaf(0, default=1e-5)
     seed: Any = leaf(0, default=0)
@@ -103,6 +105,7 @@ class WholePathOptions:
             candidates=candidates,
             longest_step=longest,
             jump_cost=validation.option("jump_cost", self.jump_cost, jnp.int32, least=1),
+            end_at_rest=validation.flag("end_at_rest", self.end_at_rest),
             smoothing_steps=validation.option("smoothing_steps", self.smoothing_steps, jnp.int32),
             smoothing_tolerance=validation.positive("smoothing_tolerance", self.smoothing_tolerance),
             seed=validation.option("seed", self.seed, jnp.int32),

@@ -1,6 +1,7 @@
 """What a whole path's motion is worth: velocities, statuses, shares of limits."""
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -171,9 +172,9 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
         robot, tasks = problem.robot, problem.tasks
         kin = forward(constants_of(robot, tasks.values()), q)
         found = {name: task.report(robot, kin) for name, task in tasks.items()}
-        finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(found)]))
+        finite = _every([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(found)])
         met = {n: within_tolerance(tasks[n], row_weights(tasks[n], r), r) for n, r in found.items() if r is not None}
-        status = jnp.where(jnp.all(jnp.stack(list(met.values()))), Status.CONVERGED, Status.STALLED)
+        status = jnp.where(_every(met.values()), Status.CONVERGED, Status.STALLED)
         for name in clearances(problem):
             status = jnp.where(met[name], status, Status.COLLIDES)
         status = jnp.where(jumped, Status.INFEASIBLE, status)
@@ -181,6 +182,10 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
 
     ranks = {"problem": core_ranks(problem), "q": 1, "jumped": 0}
     return over_batch(of_one, {"problem": problem, "q": q, "jumped": jumped}, ranks)
+
+
+def _every(flags: Iterable[jax.Array]) -> jax.Array:
+    return functools.reduce(jnp.logical_and, flags, jnp.ones((), bool))
 
 
 def events_of(status: jax.Array, jumped: jax.Array, jump_cost: jax.Array, counts: jax.Array) -> jax.Array:

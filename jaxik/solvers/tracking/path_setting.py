@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from jaxik.batching.broadcast import over_batch
-from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.kinematics import manifold
 from jaxik.kinematics.motion import Motion
@@ -40,18 +39,24 @@ from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
 # Of the step that a speed limit allows, where it yields: what is longer is a jump.
 YIELDING_STEP = 3.0
+# Last steps of a motion that ends at rest: in the last one it does not brake any more.
+RESTING = 2
 # By the order of what they bound: displacements and their differences.
 OF_MOTION = VelocityLimit, AccelerationLimit, JerkLimit
 
 
 class Given(NamedTuple):
-    """Arguments of a whole path, whose values over time are as long as the program; `steps` () of them count."""
+    """Arguments of a whole path, whose values over time are as long as the program; `steps` () of them count.
+
+    `initial` (T, *batch, nq) is the motion to begin with; None: of candidates.
+    """
 
     problem: Problem
     q0: jax.Array | None
     velocity: jax.Array | None
     dt: jax.Array
     values: Values
+    initial: jax.Array | None
     options: WholePathOptions
     steps: jax.Array
 
@@ -69,24 +74,15 @@ def prepared(batch_rank: int, given: Given) -> Given:
         return x.reshape(x.shape[0], *(1,) * missing, *x.shape[1:])
 
     values = jax.tree.map(align, given.values, ranks_of(problem, given.values))
-    return given._replace(problem=problem, values=values)
+    initial = None if given.initial is None else align(given.initial, 1)
+    return given._replace(problem=problem, values=values, initial=initial)
 
 
 def path_tasks(problem: Problem) -> tuple[str, ...]:
-    """Names of the tasks that make the path: those of the highest priority that have a tolerance.
-
-    Raises:
-      JaxikError: where there is none.
-    """
+    """Names of the tasks that make the path: those of the highest priority that have a tolerance."""
     asked = without_velocity_tasks(problem).tasks
     first = min((task.priority for task in asked.values()), default=0)
-    found = tuple(n for n, task in asked.items() if task.priority == first and task.tolerances() is not None)
-    if not found:
-        raise JaxikError(
-            'mode="whole" keeps a path within tolerances, and no task of the highest priority has one: '
-            'give it a tolerance, or follow it with mode="online"'
-        )
-    return found
+    return tuple(n for n, task in asked.items() if task.priority == first and task.tolerances() is not None)
 
 
 def tasks_to_keep(problem: Problem) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -215,6 +211,7 @@ def horizon_of(
     # A free start is in motion already.
     first = ORDERS if q0 is None else 0
     linked = (at > first) & (at < given.steps + ORDERS) & jnp.concatenate([jnp.ones_like(jumped[:ORDERS]), ~jumped])
+    rests = linked & given.options.end_at_rest & (at >= given.steps + ORDERS - RESTING)
     every_known = {name: longer(jnp.broadcast_to(x, jumped.shape)) for name, x in known.items()}
     bounds = bounds_of(given.problem, dt, given.options.longest_step)
 
@@ -239,6 +236,7 @@ def horizon_of(
         known=every_known,
         bounds=bounds,
         linked=linked,
+        rests=rests,
         limited=limited,
         settled=given.options.smoothing_tolerance,
         within=path_tasks(given.problem),

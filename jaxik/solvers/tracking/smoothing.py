@@ -43,11 +43,12 @@ RIDGE, RETURNING_RIDGE = 1e-17, 1e-9
 # The longest change of a joint in one Gauss-Newton step [rad or m], as tasks are not linear.
 REACH = 0.2
 # Damping, beside the weight 1 of displacements: at first, least and most. It is more where a step was longer than the
-# one before, as Gauss-Newton leaves out how tasks curve, and less where it was not.
+# shortest so far, as Gauss-Newton leaves out how tasks curve, and less where it was not. By the one before it, steps
+# went round in threes.
 DAMPING, LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e-8, 1e4
 MORE, LESS = 2.0, 0.3
 # Steps are Newton's where the one before was shorter [rad or m], and Gauss-Newton's elsewhere.
-NEAR = 0.05
+NEAR = 0.1
 # Waypoints that are nearer to the path, as |cost * residual|, have multipliers.
 REACHED = 1e-3
 # Steps before limits are looked at: an interior point begins better from a motion that is smooth.
@@ -80,6 +81,7 @@ class _State(NamedTuple):
     best: Smooth  # of all motions so far the last that passes its limits least
     damping: jax.Array  # (*batch,) on the diagonal
     change: jax.Array  # (*batch,) of a joint, the largest of the last step
+    shortest: jax.Array  # (*batch,) step so far, before it was cut
     taken: jax.Array  # () steps so far
     returned: jax.Array  # () steps so far that only put waypoints back
 
@@ -94,14 +96,17 @@ def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
         # Where smoothing ends without a minimum, the return is from the best.
         ends = ~smooths & (state.returned == 0) & ~state.now.settled
         before = chosen(ends, state.best, state.now)
-        found, change = _step(horizon, before, state, smooths)
-        damping = jnp.clip(jnp.where(change > state.change, MORE, LESS) * state.damping, LEAST_DAMPING, MOST_DAMPING)
+        found, change, reach = _step(horizon, before, state, smooths)
+        more = reach > state.shortest
+        damping = jnp.clip(jnp.where(more, MORE, LESS) * state.damping, LEAST_DAMPING, MOST_DAMPING)
+        # What limits push aside, when they are looked at, is longer at first.
+        shortest = jnp.where(more & (state.taken > FREE), state.shortest, reach)
         best = chosen(smooths & (found.passed <= state.best.passed), before._replace(passed=found.passed), state.best)
         # Each element of a batch on its own: it stops where it is settled.
         now = chosen(smooths & before.settled, before, found)
-        return _State(now, best, damping, change, state.taken + smooths, state.returned + ~smooths)
+        return _State(now, best, damping, change, shortest, state.taken + smooths, state.returned + ~smooths)
 
-    begin = _State(start, start, jnp.full(batch, DAMPING, q.dtype), far, none, none)
+    begin = _State(start, start, jnp.full(batch, DAMPING, q.dtype), far, far, none, none)
     returns = RETURNS + CLOSING * bool(horizon.firm)
     return lax.while_loop(lambda s: s.returned < returns, step, begin).now
 
@@ -136,8 +141,7 @@ def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
 def paid(horizon: Horizon, q: jax.Array) -> jax.Array:
     """What a motion (N, *batch, nq) costs (*batch,): movement, preferences, and penalties of what yields."""
     rows = evaluated(horizon, q, None)
-    weight = jnp.asarray(WEIGHTS, q.dtype).reshape(-1, *(1,) * q.ndim) * links_of(horizon.linked)
-    movement = weight * jnp.stack(differences(horizon.problem.robot.topology, q)) ** 2
+    movement = _weights(horizon, q.dtype) * jnp.stack(differences(horizon.problem.robot.topology, q)) ** 2
     distances = with_rows(distances_of(horizon, q, rows), horizon, rows)
     elastic = distances.counts & jnp.isfinite(distances.price)
     yielded = jnp.where(elastic, distances.price * jnp.maximum(-distances.room, 0), 0)
@@ -153,11 +157,12 @@ def chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
     return jax.tree.map(choose, yes, no)
 
 
-def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -> tuple[Smooth, jax.Array]:
+def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -> tuple[Smooth, jax.Array, jax.Array]:
     """One step of Newton's method, or, where it does not smooth, one of Gauss-Newton towards the path alone.
 
     Returns:
-      What it comes to, where `passed` is that of the motion before; and the largest change of a joint (*batch,).
+      What it comes to, where `passed` is that of the motion before; and the largest change of a joint (*batch,), as it
+      is and before it was cut.
     """
     q, taken = before.q, state.taken
     limited, curved = smooths & (taken >= FREE), smooths & (state.change < NEAR)
@@ -207,7 +212,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     pull = jnp.where((smooths & solves)[..., None], pull, before.pull)
     found = Smooth(q, pull, inside, passed, before.settled | (settles & solves))
     # Where curvature was not positive, the next step goes without.
-    return found, jnp.where(solves, furthest, jnp.inf)
+    return found, jnp.where(solves, furthest, jnp.inf), jnp.where(solves, reach, jnp.inf)
 
 
 class System(NamedTuple):
@@ -239,7 +244,7 @@ def system_of(
     """The system of a motion whose residuals of the path are `firm` and pushed by `push` (N, *batch, m)."""
     dtype = rows.residual.dtype
     transposed, smooth = jnp.swapaxes(rows.jacobian, -1, -2), jnp.asarray(smooths, dtype)
-    weight = smooth * jnp.asarray(WEIGHTS, dtype).reshape(-1, *(1,) * found[0].ndim) * links_of(horizon.linked)
+    weight = smooth * _weights(horizon, dtype)
     curvature = jnp.where(curved[..., None, None], rows.curvature, 0)
     return System(
         transposed @ (firm[..., None] * rows.jacobian) + smooth * (rows.preferred_square + curvature),
@@ -247,6 +252,12 @@ def system_of(
         weight * jnp.stack(found),
         weight * jnp.ones_like(found[0]),
     )
+
+
+def _weights(horizon: Horizon, dtype: Any) -> jax.Array:
+    """Of squared differences, by order (ORDERS, N, *batch, 1)."""
+    of_orders = jnp.asarray(WEIGHTS, dtype).reshape(-1, *(1,) * (horizon.linked.ndim + 1))
+    return (of_orders * links_of(horizon.linked)).at[0].add(TIGHT * horizon.rests[..., None])
 
 
 def distances_of(horizon: Horizon, q: jax.Array, rows: "Rows") -> barrier.Distances:

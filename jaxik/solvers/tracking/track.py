@@ -54,6 +54,7 @@ def track(
     velocity: Any = None,
     mode: str = "online",
     num_steps: int | None = None,
+    initial: Any = None,
     options: TrackOptions | WholePathOptions | None = None,
 ) -> Track:
     """Follow targets over time.
@@ -75,7 +76,8 @@ def track(
     it was shortened, without one no more than of the single step.
 
     `mode="whole"`: the path is known before it sets out, and the best joint motion along it is found. The path is that
-    of the tasks of the highest priority that have a tolerance. Many solutions are continued along it; of all ways from
+    of the tasks of the highest priority that have a tolerance; where these have no cost the motion is free, as between
+    a start and a goal. Many solutions are continued along it; of all ways from
     one to another that one is taken which jumps least, misses fewest waypoints and moves least; and it is smoothed
     over the whole horizon, within joint limits exactly, and within `VelocityLimit`, `AccelerationLimit` and `JerkLimit`
     where a motion along the path can be found that keeps them: steps that do not are INFEASIBLE. Waypoints are met
@@ -105,6 +107,9 @@ def track(
       velocity: at time 0 (*batch, nv) [rad/s, m/s]; None: at rest.
       mode: "online" or "whole"; static.
       num_steps: the number of steps T, for a function or where no targets change; else taken from the targets.
+      initial: in `mode="whole"` configurations (T, *batch, nq) of a motion to begin with, as the plan of a moment ago
+        or one of `plan_motion`, which may be off the path: it is made smooth instead of the best of candidates, and is
+        not differentiated. None: of candidates.
       options: `TrackOptions`, or in `mode="whole"` `WholePathOptions`.
 
     Returns:
@@ -117,7 +122,9 @@ def track(
     """
     validation.one_of("mode", mode, ("online", "whole"))
     if mode == "whole":
-        return _whole(problem, q0, dt, targets, velocity, num_steps, options)
+        return _whole(problem, q0, dt, targets, velocity, num_steps, initial, options)
+    if initial is not None:
+        raise JaxikError('initial is a motion that mode="whole" begins with: leave it out of mode="online"')
     q0, velocity, options = _checked(problem, q0, velocity, options)
     dt = Motion(dt).dt
     function = targets if callable(targets) else None
@@ -130,7 +137,14 @@ def track(
 
 
 def _whole(
-    problem: Problem, q0: Any, dt: Any, targets: Any, velocity: Any, num_steps: int | None, options: Any
+    problem: Problem,
+    q0: Any,
+    dt: Any,
+    targets: Any,
+    velocity: Any,
+    num_steps: int | None,
+    initial: Any,
+    options: Any,
 ) -> Track:
     check_problem(problem)
     check_closures("track", problem)
@@ -139,7 +153,11 @@ def _whole(
     if options is not None and not isinstance(options, WholePathOptions):
         raise JaxikError(f'options of mode="whole" is a jaxik.WholePathOptions, not {type(options).__name__}')
     check_held(problem)
-    path_tasks(problem)
+    if initial is None and not path_tasks(problem):
+        raise JaxikError(
+            'mode="whole" keeps a path within tolerances, and no task of the highest priority has one: '
+            'give it a tolerance, an initial motion, or follow it with mode="online"'
+        )
     options = WholePathOptions() if options is None else options
     if q0 is not None:
         q0 = configuration("q0", q0, problem.robot)
@@ -148,18 +166,30 @@ def _whole(
     if velocity is not None:
         velocity = validation.vector("velocity", velocity, problem.robot.nv)
     dt, values = Motion(dt).dt, values_of(problem, targets)
-    steps = _number_of_steps(duration_of(problem, values), num_steps, None)
+    of_targets = duration_of(problem, values)
+    if initial is not None:
+        initial = configuration("initial", initial, problem.robot)
+        if initial.ndim == 1:
+            raise JaxikError(f"initial has shape {initial.shape}: its first axis is to be time, one a step")
+        if of_targets not in (None, initial.shape[0]):
+            raise JaxikError(f"initial has {initial.shape[0]} steps, the targets {of_targets}")
+        num_steps = initial.shape[0] if num_steps is None else num_steps
+    steps = _number_of_steps(of_targets, num_steps, None)
     if not steps:
         raise JaxikError('mode="whole" needs at least one waypoint')
+    if initial is not None and steps != initial.shape[0]:
+        raise JaxikError(f"initial has {initial.shape[0]} steps, num_steps is {steps}: leave it out")
     given = {"problem": problem, "options": options, "dt": dt}
     given |= {name: x for name, x in (("q0", q0), ("velocity", velocity)) if x is not None}
-    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), values)
+    first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(jnp.shape(x)[1:], jnp.result_type(x)), (values, initial))
+    given |= {"targets": first[0]} | ({} if initial is None else {"initial": first[1]})
     ranks = {"problem": core_ranks(problem), "options": core_ranks(options), "dt": 0, "q0": 1, "velocity": 1}
-    ranks = {name: ranks[name] for name in given} | {"targets": ranks_of(problem, first)}
-    shape = batch_shape(given | {"targets": first}, ranks)
-    values, length = padded(values, steps)
-    given = Given(problem, q0, velocity, dt, values, options, jnp.asarray(steps, jnp.int32))
-    return steps_of(whole_path(shape, options.candidates, length, given), 0, steps)
+    ranks |= {"targets": ranks_of(problem, first[0]), "initial": 1}
+    shape = batch_shape(given, {name: ranks[name] for name in given})
+    (values, initial), length = padded((values, initial), steps)
+    lanes = options.candidates if initial is None else 0
+    given = Given(problem, q0, velocity, dt, values, initial, options, jnp.asarray(steps, jnp.int32))
+    return steps_of(whole_path(shape, lanes, length, given), 0, steps)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))

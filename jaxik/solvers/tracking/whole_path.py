@@ -22,25 +22,21 @@ from jaxik.problem.problem import (
     elastic_constraints_of,
     elastic_limits_of,
     limits_of,
-    with_tasks,
-    without_elastic,
 )
 from jaxik.results.track import Track
 from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
-from jaxik.solvers.tracking.candidates import candidates
+from jaxik.solvers.tracking.cheapest import cheapest
 from jaxik.solvers.tracking.path_derivatives import Sensitivity, motion_tangent, sensitivity
-from jaxik.solvers.tracking.path_penalty import drawing_tasks, penalties
 from jaxik.solvers.tracking.path_result import described, events_of, status_of
-from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, path_tasks, prepared
-from jaxik.solvers.tracking.shortest_path import SPREAD, shortest_path
+from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, prepared
+from jaxik.solvers.tracking.shortest_path import SPREAD
 from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, smoothed
 from jaxik.solvers.tracking.targets import placed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
 # A motion that costs more by so much is as good.
 TIED = 1.01
-MISS = 1e3  # of |cost * residual| of a waypoint that is missed, against the movement of a step
 
 
 def check_held(problem: Problem) -> None:
@@ -168,7 +164,10 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     problem, options, topology = given.problem, given.options, given.problem.robot.topology
     bounds = bounds_of(problem, given.dt, options.longest_step)[0]
     counts = jnp.arange(length) < given.steps
-    q, tied = _cheapest(shape, lanes, length, given, bounds)
+    if given.initial is None:
+        q, tied = cheapest(shape, lanes, length, given, bounds)
+    else:
+        q, tied = jnp.broadcast_to(given.initial, (length, *shape, topology.nq)), jnp.zeros(shape, bool)
     found, parted, loose, free = in_double(functools.partial(_smooth, shape), given, q, bounds)
     smooth, free = cast((found.q[ORDERS:], free), q.dtype)
     # A motion that its limits made worse is left as it was without them, or as it was found.
@@ -217,44 +216,6 @@ def _picked(which: jax.Array, x: jax.Array) -> jax.Array:
     """Of each element of (k, T, *batch, ...) the one of k that an index (*batch,) says."""
     at = which.reshape(1, 1, *which.shape, *(1,) * (x.ndim - 2 - which.ndim))
     return jnp.take_along_axis(x, at, axis=0)[0]
-
-
-def _cheapest(
-    shape: tuple[int, ...], lanes: int, length: int, given: Given, bounds: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The configurations (T, *batch, nq) of the best of all candidates, and whether others are as good (*batch,)."""
-    problem, q0, options = given.problem, given.q0, given.options
-    topology = problem.robot.topology
-    followed_tasks = {name: problem.tasks[name] for name in path_tasks(problem)}
-    path = without_elastic(with_tasks(problem, followed_tasks | drawing_tasks(problem, lanes, len(shape))))
-    followed = {
-        name: fields for name, fields in given.values.items() if name in path.tasks or name in (path.constraints or {})
-    }
-    first = jnp.broadcast_to(problem.robot.q_home if q0 is None else q0, (*shape, topology.nq))
-    found = candidates(path, followed, length, given.steps, shape, first, lanes, jax.random.key(options.seed))
-    longest = jnp.broadcast_to(jnp.max(jnp.abs(bounds), axis=0), (*shape, topology.nv))
-
-    def flat(x: jax.Array, axes: int) -> jax.Array:
-        """The batch axes behind the first `axes` as the first one."""
-        return jnp.moveaxis(x.reshape(*x.shape[:axes], -1, *x.shape[axes + len(shape) :]), axes, 0)
-
-    penalty = penalties(placed(problem, jax.tree.map(lambda x: x[:, None], given.values)), found.q)
-    q, missed, miss, penalty = (flat(x, 2) for x in (*found, penalty))
-
-    def choose(
-        q: jax.Array, missed: jax.Array, miss: jax.Array, penalty: jax.Array, longest: jax.Array, start: Any
-    ) -> tuple[jax.Array, jax.Array]:
-        # Smoothing counts half of the squared displacement.
-        furthest = jnp.max(longest)
-        penalty = 2 * penalty / jnp.where(furthest > 0, furthest, 1) ** 2
-        chosen, tied = shortest_path(topology, q, missed, MISS * miss, penalty, longest, options.jump_cost, start)
-        return jnp.take_along_axis(q, chosen[:, None, None], axis=1)[:, 0], tied
-
-    start = None if q0 is None else flat(first, 0)
-    best, tied = jax.vmap(choose, in_axes=(0, 0, 0, 0, 0, None if start is None else 0))(
-        q, missed, miss, penalty, flat(longest, 0), start
-    )
-    return jnp.moveaxis(best, 0, 1).reshape(best.shape[1], *shape, topology.nq), tied.reshape(shape)
 
 
 class _Smoothed(NamedTuple):

@@ -1,0 +1,213 @@
+"""Whole paths that ask for something at some waypoints alone: goals, via points, and motions to begin with."""
+
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jaxlie
+import mujoco
+import numpy as np
+import pytest
+
+import jaxik
+from jaxik import (
+    AccelerationLimit,
+    CollisionLimit,
+    ConfigurationLimit,
+    DerivativeStatus,
+    FrameTask,
+    PostureTask,
+    Problem,
+    Spheres,
+    Status,
+    Track,
+    VelocityLimit,
+    WholePathOptions,
+    World,
+    track,
+)
+from jaxik.core.errors import JaxikError
+from jaxik.solvers.tracking.smoothing import HORIZON
+from jaxik.solvers.tracking.whole_path import whole_path
+
+ARM = """<mujoco><compiler angle="degree" autolimits="true"/><worldbody>
+  <body><joint name="shoulder" axis="0 0 1" range="-170 170"/>
+    <geom type="capsule" fromto="0 0 0 .4 0 0" size=".02"/>
+    <body pos=".4 0 0"><joint name="elbow" axis="0 0 1" range="-150 150"/>
+      <geom type="capsule" fromto="0 0 0 .3 0 0" size=".02"/>
+      <body pos=".3 0 0"><joint name="wrist" axis="0 0 1" range="-120 120"/>
+        <geom type="capsule" fromto="0 0 0 .15 0 0" size=".02"/>
+        <site name="tip" pos=".15 0 0"/></body></body></body></worldbody></mujoco>"""
+STEPS, DT = 30, 0.05
+START = np.array([0.2, 0.6, 0.4])
+
+
+@cache
+def arm() -> jaxik.Robot:
+    return jaxik.load_robot(mujoco.MjModel.from_xml_string(ARM), geometry="model").astype(jnp.float64)
+
+
+def costs(*times: int) -> np.ndarray:
+    """(STEPS,) 1 at some times and 0 at others."""
+    return np.isin(np.arange(STEPS), times).astype(float)
+
+
+def at_times(values: dict[int, Any]) -> np.ndarray:
+    """(STEPS, ...) values at their times, and what was before in between."""
+    first = next(iter(values.values()))
+    return np.stack([next((values[k] for k in sorted(values, reverse=True) if k <= t), first) for t in range(STEPS)])
+
+
+def tips(q: Any) -> np.ndarray:
+    """Where C MuJoCo has the tip at configurations (..., 3)."""
+    model = mujoco.MjModel.from_xml_string(ARM)
+    data, found = mujoco.MjData(model), []
+    for each in np.asarray(q).reshape(-1, 3):
+        data.qpos[:] = each
+        mujoco.mj_kinematics(model, data)
+        found.append(data.site("tip").xpos.copy())
+    return np.reshape(found, (*np.shape(q)[:-1], 3))
+
+
+def postures(limits: tuple[Any, ...] = (ConfigurationLimit(),)) -> Problem:
+    return Problem(arm(), {"rest": PostureTask(START, tolerance=1e-6)}, limits)
+
+
+def points(limits: tuple[Any, ...]) -> Problem:
+    tip = FrameTask(arm().frame("tip"), jaxlie.SE3.identity(), orientation_cost=None)
+    return Problem(arm(), {"tip": tip}, limits)
+
+
+def least_motion(given: dict[int, np.ndarray], start: np.ndarray, rests: bool) -> np.ndarray:
+    """The motion (STEPS, 3) of least squared differences from rest through configurations: its normal equations."""
+    before = 3
+    stencils = [np.array([1.0]), np.array([1.0, -1.0]), np.array([1.0, -2.0, 1.0])]
+    rows = []
+    for order, stencil in enumerate(stencils):
+        difference = np.convolve(stencil, [1.0, -1.0])
+        for t in range(before, before + STEPS):
+            row = np.zeros(before + STEPS)
+            row[t - order - 1 : t + 1] = HORIZON**order * difference[::-1]
+            rows.append(row)
+    cost = np.asarray(rows)
+    held = [(k, start) for k in range(before)] + [(before + k, q) for k, q in given.items()]
+    fixed = np.zeros((len(held) + 2 * rests, before + STEPS))
+    fixed[np.arange(len(held)), [k for k, _ in held]] = 1
+    right = np.stack([q for _, q in held] + [np.zeros(3)] * (2 * rests))
+    for k in range(2 * rests):
+        fixed[len(held) + k, [-1 - k, -2 - k]] = 1, -1
+    size, count = before + STEPS, len(fixed)
+    system = np.block([[cost.T @ cost, fixed.T], [fixed, np.zeros((count, count))]])
+    return np.linalg.solve(system, np.concatenate([np.zeros((size, 3)), right]))[before:size]
+
+
+VIA = {9: np.array([0.9, -0.3, 0.1]), STEPS - 1: np.array([-0.5, 0.2, -0.4])}
+ENDS_LATER = {19: np.array([1.2, 0.1, 0.3])}
+
+
+def through(rests: bool) -> tuple[jax.Array, Track, jax.Array]:
+    """Targets, the motion, and its derivative where each target moves by its sine."""
+    given = (VIA, ENDS_LATER)
+    targets = jnp.asarray(np.stack([at_times(each) for each in given], axis=1))
+    when = np.stack([costs(*each) for each in given], axis=1)[..., None]
+    options = WholePathOptions(candidates=8, longest_step=1.0, end_at_rest=rests)
+
+    def plan(targets: jax.Array) -> Track:
+        given = {"rest": {"q": targets, "cost": when}}
+        return track(postures(), START, DT, given, mode="whole", options=options)
+
+    motion, moved = jax.jvp(plan, (targets,), (jnp.sin(targets),))
+    return targets, motion, moved.q
+
+
+@pytest.mark.parametrize("rests", [False, True])
+def test_a_motion_is_the_smoothest_of_all_through_what_is_asked_for(rests: bool) -> None:
+    _, motion, moved = through(rests)
+    assert (np.asarray(motion.status) == Status.CONVERGED).all()
+    assert (np.asarray(motion.derivative_status) == DerivativeStatus.EXACT).all()
+    for i, each in enumerate((VIA, ENDS_LATER)):
+        np.testing.assert_allclose(motion.q[:, i], least_motion(each, START, rests), atol=1e-6)
+        ways = {t: np.sin(q) for t, q in each.items()}
+        np.testing.assert_allclose(moved[:, i], least_motion(ways, np.zeros(3), rests), atol=1e-6)
+    assert (np.abs(motion.velocity[-2:]).max() < 1e-6) == rests
+
+
+def through_points(when: np.ndarray) -> Track:
+    """A motion that is at two points each, in the middle and at the end, if it is asked for then, and ends at rest."""
+    targets = jnp.asarray(np.repeat(GOALS, 15, axis=0))
+    tip = {"target": jaxlie.SE3.from_translation(targets), "position_cost": when[..., None]}
+    limits = (ConfigurationLimit(), VelocityLimit(2.5), AccelerationLimit(12.0))
+    options = WholePathOptions(candidates=16, end_at_rest=True)
+    return track(points(limits), START, DT, {"tip": tip}, mode="whole", options=options)
+
+
+GOALS = np.array([[[0.5, 0.5, 0.0], [0.2, 0.6, 0.0]], [[0.6, -0.2, 0.0], [-0.3, 0.5, 0.0]]])
+
+
+def test_points_are_met_when_they_are_asked_for_and_limits_hold_in_between() -> None:
+    motion = through_points(np.stack([costs(14, STEPS - 1)] * 2, axis=1))
+    motion.check()
+    assert np.asarray(motion.jumps).tolist() == [0, 0]
+    met = tips(motion.q[jnp.array([14, STEPS - 1])])
+    assert np.abs(met - GOALS).max() < 1e-6
+    assert max(float(x.max()) for x in (motion.speed_share, motion.acceleration_share)) <= 1
+    assert np.abs(motion.velocity[-1]).max() < 1e-6
+
+
+def test_other_times_compile_nothing_and_what_is_too_fast_for_the_limits_says_so() -> None:
+    through_points(np.stack([costs(14, STEPS - 1)] * 2, axis=1))
+    before = whole_path._cache_size()
+    motion = through_points(np.stack([costs(STEPS - 1), costs(0)], axis=1))
+    assert whole_path._cache_size() == before
+    status = np.asarray(motion.status)
+    assert (status[:, 0] == Status.CONVERGED).all()
+    assert (status[:, 1] == Status.INFEASIBLE).any()
+
+
+def bent(side: float) -> np.ndarray:
+    """A motion (STEPS, 3) that goes around a ball with the arm drawn in, or stretched."""
+    share = np.linspace(0, 1, STEPS)[:, None]
+    return (1 - share) * [-0.9, 0.2, 0.0] + share * [0.9, 0.2, 0.0] + np.sin(np.pi * share) * [-side / 2, side, 0.0]
+
+
+@pytest.fixture(scope="module")
+def around() -> Track:
+    world = World(spheres=Spheres([[0.72, 0.0, 0.0]], [0.08]))
+    limits = (ConfigurationLimit(), CollisionLimit(world, margin=0.005), VelocityLimit(2.5))
+    begin = np.stack([bent(1.8), bent(-1.8)], axis=1)
+    goal = tips(begin[-1])
+    tip = {
+        "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(goal), (STEPS, 1, 1))),
+        "position_cost": costs(STEPS - 1)[:, None, None],
+    }
+    return track(points(limits), bent(0.0)[0], DT, {"tip": tip}, mode="whole", initial=begin)
+
+
+def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(around: Track) -> None:
+    around.check()
+    elbow = np.asarray(around.q)[STEPS // 2, :, 1]
+    assert elbow[0] > 0.3 and elbow[1] < -0.3
+    away = np.linalg.norm(tips(around.q) - [0.72, 0.0, 0.0], axis=-1)
+    assert away.min() > 0.08 + 0.02
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"initial": np.zeros((STEPS - 1, 3))}, "initial has 29 steps, the targets 30"),
+        ({"initial": np.zeros(3)}, "its first axis is to be time"),
+        ({"initial": np.zeros((STEPS, 4))}, "initial"),
+        ({"initial": np.zeros((STEPS, 3)), "mode": "online"}, 'leave it out of mode="online"'),
+        ({"initial": np.zeros((STEPS, 5, 3))}, "batch axes"),
+    ],
+)
+def test_an_initial_motion_that_does_not_fit_is_named(given: dict[str, Any], match: str) -> None:
+    targets = {"rest": {"q": np.zeros((STEPS, 2, 3))}}
+    with pytest.raises(JaxikError, match=match):
+        track(postures(), START, DT, targets, **({"mode": "whole"} | given))
+
+
+def test_a_flag_that_is_none_is_named() -> None:
+    with pytest.raises(JaxikError, match="end_at_rest is True or False"):
+        WholePathOptions(end_at_rest=2)
