@@ -33,9 +33,9 @@ from jaxik.kinematics.topology import Topology, subtree
 from jaxik.robot import batched
 from jaxik.robot.closure import with_closure
 from jaxik.robot.equality_lookup import select
-from jaxik.robot.free_root import with_free_root
 from jaxik.robot.joint_data import read_joints, write_joints
 from jaxik.robot.pins import pinned
+from jaxik.robot.root_joints import FREE, PLANAR, with_root_joints
 from jaxik.robot.switching import candidate, with_active
 from jaxik.robot.trimming import find_roots, trimmed
 
@@ -162,7 +162,24 @@ class Robot(RobotModel):
           UnknownNameError: if there is no such body.
           JaxikError: for a body that moves already or does not hang on the world, and a name that is taken.
         """
-        return with_free_root(self, body, name)
+        return with_root_joints(self, body, name, FREE)
+
+    def with_planar_root(self, body: str | None = None, name: str = "root") -> Robot:
+        """A robot whose root, fixed to the world so far, drives on a floor: along the world's x and y, about its z.
+
+        The joints are `root_TX`, `root_TY` [m] and `root_RZ` [rad], as of a URDF's planar joint, 0 where it is fixed
+        now and without limits. They drive in any direction, as an omnidirectional base does; what holds of wheels are
+        `RollingTask` and `OmniwheelTask`.
+
+        Args:
+          body: that hangs on the world; None: the only one with joints.
+          name: of the joints, to which these endings are added.
+
+        Raises:
+          UnknownNameError: if there is no such body.
+          JaxikError: for a body that moves already or does not hang on the world, and a name that is taken.
+        """
+        return with_root_joints(self, body, name, PLANAR)
 
     def find_roots(self, *frames: Frame | str) -> tuple[str, ...]:
         """Names of the bodies on the world that carry these frames, or, without any, that carry joints.

@@ -4,6 +4,7 @@ from functools import cache
 
 import jax
 import jax.numpy as jnp
+import jaxlie
 import mujoco
 import numpy as np
 import oracle
@@ -40,6 +41,36 @@ def test_a_freed_robot_is_the_model_with_a_free_joint() -> None:
     assert (robot.nq, robot.nv, len(robot.armature)) == (model.nq, model.nv, model.nv)
 
 
+def test_a_robot_on_a_floor_is_the_model_with_slides_and_a_hinge() -> None:
+    """The base is turned against the world: its joints are along and about the world's axes."""
+    source = TWO.replace('euler="0 0 30"', 'euler="20 -10 30"')
+    spec = mujoco.MjSpec.from_string(source)
+    base = spec.body("base")
+    base_from_world = np.zeros(9)
+    mujoco.mju_quat2Mat(base_from_world, mujoco.MjModel.from_xml_string(source).body("base").quat)
+    slide, hinge = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE
+    for i, (name, kind) in enumerate((("root_TX", slide), ("root_TY", slide), ("root_RZ", hinge))):
+        base.add_joint(name=name, type=kind, axis=base_from_world.reshape(3, 3)[i])
+    model = oracle.exact(spec.compile())
+    robot = jaxik.load_robot(source).with_planar_root("base")
+    assert robot.joint_names == ("lamp", "root_TX", "root_TY", "root_RZ", "a", "b")
+    np.testing.assert_allclose(robot.q_home, model.qpos0, atol=1e-12)
+    assert robot.topology.couplings == jaxik.load_robot(model).topology.couplings
+    q = robot.sample(jax.random.key(0))
+    data = oracle.evaluated(model, np.asarray(q))
+    np.testing.assert_allclose(robot.forward(q).translation(), data.xpos, atol=1e-12)
+    moved = robot.forward(q).translation()[robot.topology.body_index("base")]
+    np.testing.assert_allclose(moved, [*q[np.array([1, 2])], 0.5], atol=1e-12)
+
+
+def test_an_arm_drives_to_where_it_cannot_reach() -> None:
+    cart = jaxik.load_robot(TWO).with_planar_root("base")
+    target = jaxlie.SE3.from_translation(jnp.array([[3.0, 2.0, 0.5], [-5.0, 0.1, 0.5]]))
+    tip = jaxik.FrameTask(cart.frame("tip", "body"), target, orientation_cost=None)
+    solution = jaxik.solve(jaxik.Problem(cart, {"tip": tip}), cart.q_home)
+    solution.check()
+
+
 def test_what_cannot_be_freed_is_told() -> None:
     with pytest.raises(jaxik.JaxikError, match="say which body is the root.*'lamp', 'base'"):
         jaxik.load_robot(TWO).with_free_root()
@@ -47,6 +78,8 @@ def test_what_cannot_be_freed_is_told() -> None:
         jaxik.load_robot(TWO).with_free_root("lamp")
     with pytest.raises(jaxik.JaxikError, match="say which body"):
         jaxik.load_robot(TWO).with_free_root("tip")
+    with pytest.raises(jaxik.JaxikError, match="joint 'root_TX' already"):
+        jaxik.load_robot(TWO.replace('"lamp" axis', '"root_TX" axis')).with_planar_root("base")
     with pytest.raises(jaxik.JaxikError, match="joint 'a' already"):
         jaxik.load_robot(TWO).with_free_root("base", "a")
 
