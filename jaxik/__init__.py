@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from jaxik.tasks.clearance import ClearanceTask
     from jaxik.tasks.com import ComTask
     from jaxik.tasks.damping import DampingTask
+    from jaxik.tasks.distance import DistanceTask
     from jaxik.tasks.equality_constraint import EqualityConstraintTask
     from jaxik.tasks.frame import FrameTask
     from jaxik.tasks.joint_coupling import JointCouplingTask
@@ -107,6 +108,7 @@ __all__ = [
     "Dataset",
     "DerivativeStatus",
     "DistanceLimit",
+    "DistanceTask",
     "Distances",
     "Elastic",
     "Ellipsoids",
@@ -258,6 +260,7 @@ _NAMES = {  # by module
     "jaxik.tasks.clearance": "ClearanceTask",
     "jaxik.tasks.com": "ComTask",
     "jaxik.tasks.damping": "DampingTask",
+    "jaxik.tasks.distance": "DistanceTask",
     "jaxik.tasks.equality_constraint": "EqualityConstraintTask",
     "jaxik.tasks.frame": "FrameTask",
     "jaxik.tasks.joint_coupling": "JointCouplingTask",

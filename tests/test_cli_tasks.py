@@ -184,6 +184,10 @@ WRITTEN: list[tuple[dict[str, Any], Expected]] = [
         lambda robot: jaxik.ManipulabilityTask(robot.frame("tool"), 1.0, np.array([0, 0, 1, 0, 0, 0], bool)),
     ),
     ({"type": "clearance", "distance": 20, "cost": 2}, lambda robot: jaxik.ClearanceTask(distance=0.02, cost=2.0)),
+    (
+        {"type": "distance", "distance": 20, "cost": 2, "pairs": [["hand", "upper"]]},
+        lambda robot: jaxik.DistanceTask([("hand", "upper")], 0.02, cost=2.0),
+    ),
 ]
 
 

@@ -140,6 +140,15 @@ def test_a_clearance_task_keeps_from_the_world_and_needs_no_limit(folder: Path) 
     assert job.robot.geometry is not None and job.limits is None
 
 
+def test_a_distance_task_touches_the_world_and_needs_no_limit(folder: Path) -> None:
+    touch = {"type": "distance", "distance": 2, "pairs": [["hand", "spheres/0"]], "tolerance": 1}
+    world = {"spheres": [{"position": [500, 0, 0], "radius": 100}]}
+    job = job_of(folder, world=world, tasks={"touch": touch})
+    ball = jaxik.World(spheres=jaxik.Spheres([[0.5, 0, 0]], [0.1]))
+    same(job.tasks["touch"], jaxik.DistanceTask([("hand", "spheres/0")], 0.002, ball, tolerance=0.001))
+    assert job.robot.geometry is not None
+
+
 KEPT: dict[str, Any] = {"limits": {"collision": True}}
 
 

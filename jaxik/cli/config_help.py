@@ -44,6 +44,7 @@ a configuration (paths in it are relative to its folder):
     #   {type: rolling, hub: A, floor: B, radius: 0.1}               # and omniwheel, with axle: [0, 1, 0]
     #   {type: manipulability, frame: A, mask: [1, 1, 1, 0, 0, 0], axes: frame, target: 0.1}
     #   {type: clearance, distance: 0.05, pairs: [[hand, world]], rows: 8}    # room around shapes, at a cost
+    #   {type: distance, distance: 0, pairs: [[hand, boxes/0]]}               # 0 to touch
   limits:                         # []: no limits at all
     margin: 0.01                  # distance to keep from the limits of joints [rad or m]; beside it
                                   # elastic: {margin: {penalty: 0.1}} lets it yield, and keeps the limits themselves

@@ -9,6 +9,7 @@ from jaxik.kinematics.frames import Frame
 from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.clearance import ClearanceTask
 from jaxik.tasks.com import ComTask
+from jaxik.tasks.distance import DistanceTask
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
 from jaxik.tasks.joint_coupling import JointCouplingTask
@@ -47,6 +48,11 @@ def _com(task: Any, what: str) -> str:
     return f"centre of mass{part} to {what}"
 
 
+def _pairs(task: Any, what: str) -> str:
+    names = ", ".join(f"{first} and {second}" for first, second in task.pairs)
+    return f"{names} {1e3 * float(task.distance):.3g} mm apart"
+
+
 def _equalities(task: Any, what: str) -> str:
     return f"equality constraints {', '.join(equality.label for equality in task.equalities)}"
 
@@ -64,6 +70,7 @@ MEASURES: dict[type, Measure] = {
     RollingTask: Measure("height", _wheel),
     OmniwheelTask: Measure("height", _wheel),
     ClearanceTask: Measure("missing", lambda t, what: f"shapes {1e3 * float(t.distance):.3g} mm apart"),
+    DistanceTask: Measure("distance", _pairs),
     ManipulabilityTask: Measure("manipulability", lambda t, what: f"manipulability of {named(t.frame)} to {what}"),
 }
 

@@ -15,6 +15,7 @@ from jaxik.tasks.axis_align import AxisAlignTask
 from jaxik.tasks.base import Task
 from jaxik.tasks.clearance import ClearanceTask
 from jaxik.tasks.com import ComTask
+from jaxik.tasks.distance import DistanceTask
 from jaxik.tasks.equality_constraint import EqualityConstraintTask
 from jaxik.tasks.frame import FrameTask
 from jaxik.tasks.joint_coupling import JointCouplingTask
@@ -104,6 +105,12 @@ TYPES = {
             "rows": fields.count,
             "tolerance": fields.length,
         },
+        of_world=True,
+    ),
+    "distance": Type(
+        DistanceTask,
+        None,
+        {"pairs": fields.pairs, "distance": fields.length, "cost": fields.number, "tolerance": fields.length},
         of_world=True,
     ),
 }

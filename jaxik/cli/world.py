@@ -19,11 +19,11 @@ from jaxik.robot.loading.geometry import Source as GeometrySource
 
 
 def read_geometry(root: Section) -> GeometrySource | None:
-    """Which shapes a robot needs: None if the configuration asks for no `CollisionLimit` and no `ClearanceTask`."""
+    """Which shapes a robot needs: None if the configuration asks for no `CollisionLimit` and no task of distances."""
     tasks = root.get("tasks", {})
     tasks = tasks.values() if isinstance(tasks, dict) else ()
-    keeps_clear = any(isinstance(task, dict) and task.get("type") == "clearance" for task in tasks)
-    if not keeps_clear and not keeps_apart(root):
+    has_distances = any(isinstance(task, dict) and task.get("type") in ("clearance", "distance") for task in tasks)
+    if not has_distances and not keeps_apart(root):
         return None
     return root.choice("geometry", SOURCES) if "geometry" in root else "model"
 

@@ -103,7 +103,11 @@ class Operands(NamedTuple):
 
 def operands(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics) -> list[Operands]:
     """The pairs of each class, in the world."""
-    shapes = all_shapes(geometry, world, kin)
+    return operands_of(all_shapes(geometry, world, kin), table)
+
+
+def operands_of(shapes: dict[str, Swept], table: PairTable) -> list[Operands]:
+    """The pairs of each class, among shapes by kind."""
 
     def of_class(pairs: PairClass) -> Operands:
         first, second = (shapes[kind] for kind in pairs.kinds)

@@ -70,12 +70,13 @@ def all_shapes(geometry: Geometry, world: World | None, kin: Kinematics) -> dict
     # In one array: to take bodies several times is a kernel for each of them.
     poses = jnp.concatenate([kin.frame_rotations, kin.frame_positions[:, :, None]], axis=2)
     poses = static_gather(poses, places)
-    return _by_kind(geometry, world, poses[:, :, :3], poses[:, :, 3])
+    return by_kind(geometry, world, poses[:, :, :3], poses[:, :, 3])
 
 
 # A program asks for them in many places: traced once, it is traced in half of the time.
 @jax.jit
-def _by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, position: jax.Array) -> dict[str, Swept]:
+def by_kind(geometry: Geometry, world: World | None, rotation: jax.Array, position: jax.Array) -> dict[str, Swept]:
+    """The same, of bodies at rotations (n, 3, 3) and positions (n, 3), by shape."""
     ours = of_robot(geometry, rotation, position)
     theirs = {} if world is None else of_world(world, position.dtype)
     found = {kind: [x[kind] for x in (ours, theirs) if kind in x] for kind in KINDS}

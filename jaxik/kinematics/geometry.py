@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import NamedTuple, Self
 
 import jax
+import numpy as np
 
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.core.pytree import leaf, pytree, static
@@ -90,6 +91,18 @@ class Geometry:
 
     def named(self, pair: tuple[int, int]) -> tuple[str, str]:
         return self.names[pair[0]], self.names[pair[1]]
+
+    def only(self, names: Collection[str]) -> Self:
+        """Some of the shapes, without pairs."""
+        places = np.array([i for i, name in enumerate(self.names) if name in names], int)
+        hulls = np.isin(np.flatnonzero(np.array(self.kinds) == "hull"), places).nonzero()[0]
+        return dataclasses.replace(
+            self,
+            **{field: tuple(getattr(self, field)[i] for i in places) for field in ("names", "bodies", "kinds")},
+            **dict.fromkeys(("pairs", "home", "dropped", "lost", "fits"), ()),
+            **{field: getattr(self, field)[..., places, :] for field in ("position", "quaternion", "size")},
+            corners=self.corners[..., hulls, :, :],
+        )
 
     def with_moved(self, bodies: Collection[int], reasons: tuple[str, ...]) -> Self:
         """With pairs dropped for these reasons again, where one shape is on `bodies` and one is not."""

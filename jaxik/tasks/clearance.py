@@ -29,8 +29,53 @@ from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
 
 
+class PairsTask(Task):
+    """What tasks of distances have in common.
+
+    Derivatives of solutions take the pairs that it has at a solution for given, and of these those that are active.
+
+    Attributes:
+      one_sided: whether a pair has no residual where it is farther apart than asked.
+    """
+
+    one_sided = True
+    unit = "m"
+    world: World | None
+    distance: Any
+    pairs: Any
+
+    def nearest(self, robot: Robot, kin: Kinematics) -> Nearest:
+        """The pairs that have a row (rows,)."""
+        raise NotImplementedError
+
+    def active(self, excess: jax.Array, most: jax.Array | float) -> jax.Array:
+        """Which of these (rows,) have a residual, farther apart than asked by `excess`, or nearly, by up to `most`."""
+        raise NotImplementedError
+
+    def check(self, robot: Robot) -> None:
+        super().check(robot)
+        self.table(robot)
+
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        return shape_frames(geometry_of(robot.name, robot.geometry))
+
+    def table(self, robot: Robot) -> PairTable:
+        """The pairs that are looked at."""
+        return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
+
+    def pairs_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Pairs:
+        """Some pairs (rows,), with their rows."""
+        geometry = geometry_of(robot.name, robot.geometry)
+        return pairs_at(geometry, self.world, self.table(robot), kin, pairs)
+
+    def curvatures_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Curvatures:
+        """Of some pairs (rows,)."""
+        geometry = geometry_of(robot.name, robot.geometry)
+        return curvatures_at(geometry, self.world, self.table(robot), kin, pairs)
+
+
 @pytree
-class ClearanceTask(Task):
+class ClearanceTask(PairsTask):
     """Keep shapes a distance apart, softly: the residual of each of the nearest pairs is min(d - distance, 0) [m].
 
     Args:
@@ -55,7 +100,6 @@ class ClearanceTask(Task):
     gain: Any = leaf(0, default=1.0, kw_only=True)
     lm_damping: Any = leaf(0, default=0.0, kw_only=True)
     tolerance: Any = leaf(0, default=1e-3, kw_only=True)
-    unit = "m"
 
     def __post_init__(self) -> None:
         check_pairs(self.world, self.rows)
@@ -67,26 +111,19 @@ class ClearanceTask(Task):
             cost=validation.number("cost", self.cost),
         )
 
-    def check(self, robot: Robot) -> None:
-        super().check(robot)
-        self.table(robot)
-
-    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
-        return shape_frames(geometry_of(robot.name, robot.geometry))
-
-    def table(self, robot: Robot) -> PairTable:
-        """The pairs that are looked at."""
-        return table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, self.pairs)
-
     def nearest(self, robot: Robot, kin: Kinematics) -> Nearest:
         """The nearest pairs (rows,)."""
         geometry = geometry_of(robot.name, robot.geometry)
         return nearest_pairs(geometry, self.world, self.table(robot), kin, self.rows)
 
-    def pairs_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Pairs:
-        """Some pairs (rows,), with their rows."""
-        geometry = geometry_of(robot.name, robot.geometry)
-        return pairs_at(geometry, self.world, self.table(robot), kin, pairs)
+    def active(self, excess: jax.Array, most: jax.Array | float) -> jax.Array:
+        return excess < most
+
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
+    ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        """Zero: Gauss-Newton. The curvature of distances takes that of the kinematics of all bodies."""
+        return {}, None
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return jnp.minimum(self.excess(robot, kin), 0)
@@ -100,21 +137,14 @@ class ClearanceTask(Task):
         nearest = self.nearest(robot, kin)
         return jnp.where((nearest.distance < self.distance)[:, None], self.pairs_at(robot, kin, nearest).jacobian, 0)
 
-    def weighted_hessian(
-        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
-    ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
-        """Zero: Gauss-Newton. The curvature of distances takes that of the kinematics of all bodies."""
-        return {}, None
-
-    def curvatures_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Curvatures:
-        """Of some pairs (rows,)."""
-        geometry = geometry_of(robot.name, robot.geometry)
-        return curvatures_at(geometry, self.world, self.table(robot), kin, pairs)
-
 
 def check_pairs(world: Any, rows: Any) -> None:
     """Check what tasks and limits of distances have in common."""
-    if world is not None and not isinstance(world, World):
-        raise JaxikError(f"world is a jaxik.World(...), not {type(world).__name__}")
+    check_world(world)
     if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
         raise JaxikError(f"rows is how many pairs have a row, from 1 on, not {rows!r}")
+
+
+def check_world(world: Any) -> None:
+    if world is not None and not isinstance(world, World):
+        raise JaxikError(f"world is a jaxik.World(...), not {type(world).__name__}")

@@ -21,7 +21,7 @@ from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, formulation, in_cells, row_spans, without_slack
 from jaxik.solvers.nonlinear.lagrangian import FIRM, VISIBLE, Levels, LevelsAt, at
 from jaxik.tasks.base import Task
-from jaxik.tasks.clearance import ClearanceTask
+from jaxik.tasks.clearance import PairsTask
 
 
 class GivenPairs(NamedTuple):
@@ -35,7 +35,7 @@ class GivenPairs(NamedTuple):
 class ActivePairs(Task):
     """A clearance whose active pairs are given: their residual (rows,) is by how much farther apart they are."""
 
-    task: ClearanceTask = leaf()
+    task: PairsTask = leaf()
     nearest: Nearest = leaf()
     active: jax.Array = leaf(1)
     priority: int = static(default=0, kw_only=True)
@@ -130,10 +130,10 @@ def active_pairs(prepared: Formulation, q: jax.Array) -> dict[str, GivenPairs]:
 
     def of(name: str) -> GivenPairs:
         task = prepared.problem.tasks[name]
-        assert isinstance(task, ClearanceTask)
+        assert isinstance(task, PairsTask)
         nearest = task.nearest(robot, kin)
         excess = nearest.distance - task.distance
-        return GivenPairs(nearest, excess < (-visible if name in prepared.levels[-1] else visible))
+        return GivenPairs(nearest, task.active(excess, -visible if name in prepared.levels[-1] else visible))
 
     return {name: of(name) for name in names}
 
@@ -185,10 +185,10 @@ def trust(point: LevelsAt, above: Levels, cotangents: tuple[jax.Array, ...], squ
                     reach = jnp.max(jnp.abs(point.boxed[level][jnp.asarray(mine)]), axis=1)
                     moved = -cotangent[level][jnp.asarray(mine)] * reach / largest(jnp.diagonal(curve))
                     pressed = pressed | (moved > at(FIRM, excess.dtype))
-            kink = kink | jnp.any(touching & ~pressed) | jnp.any(task.active & found.switches)
+            kink = kink | jnp.any(touching & ~pressed & task.task.one_sided) | jnp.any(task.active & found.switches)
             held = held | jnp.any(task.active & found.held)
     return Trust(kink, held)
 
 
 def _clearances(problem: Problem) -> tuple[str, ...]:
-    return tuple(name for name, task in problem.tasks.items() if isinstance(task, ClearanceTask))
+    return tuple(name for name, task in problem.tasks.items() if isinstance(task, PairsTask))

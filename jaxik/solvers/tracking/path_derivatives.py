@@ -28,7 +28,7 @@ from jaxik.solvers.tracking.kkt_system import KKTSystem, Unknowns, kkt_system, s
 from jaxik.solvers.tracking.path_rows import as_rows, with_rows, yields
 from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
 from jaxik.solvers.tracking.smoothing import Smooth, distances_of, system_of
-from jaxik.tasks.clearance import ClearanceTask
+from jaxik.tasks.clearance import PairsTask
 
 # A limit whose slack and multiplier are both below this, in units of sqrt(mu), is weakly active.
 WEAK = 10.0
@@ -182,7 +182,7 @@ def _status(
 
 def _nearer_than_asked(horizon: Horizon, q: jax.Array) -> jax.Array:
     """Whether shapes are nearer than is aimed at (N, *batch), where the curvature of their distance is left out."""
-    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, ClearanceTask)}
+    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, PairsTask)}
     if not tasks:
         return jnp.zeros(q.shape[:-1], bool)
 
