@@ -238,6 +238,8 @@ def seen_at(setting: Setting, q: jax.Array, change: jax.Array, aside: jax.Array,
         last = None if before is None else before.looks[i]
         here, stays = look(geometry, limit.world, table, kin, change, last, margin)
         found.append(here)
+        # Shapes that were too near for what the path may be aside are excused by the look, and here they are not.
+        stays = stays if last is None else stays & (last.distance >= margin)
         free, way_is_free = free & jnp.all(here.distance >= margin), way_is_free & jnp.all(stays)
     return Seen(Known(tuple(found), at), free, way_is_free)
 
