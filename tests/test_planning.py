@@ -235,8 +235,8 @@ def ends_on_a_line(arm: jaxik.Robot) -> tuple[np.ndarray, np.ndarray]:
     found = jaxik.solve(jaxik.Problem(arm, rest, constraints=line), near)
     kept = np.abs(np.asarray(found.residuals["line"]["position"][:, 1])) < 1e-6
     kept &= np.asarray(arm.clearance(found.q, limits()[1].world)) > MARGIN + 1e-3
-    q = np.asarray(found.q)[kept][:64]
-    return q[:32], q[32:]
+    q = np.asarray(found.q)[kept][:32]
+    return q[:16], q[16:]
 
 
 @pytest.fixture(scope="module")
@@ -259,10 +259,9 @@ def test_constraints_hold_all_the_way(
     motion_on_a_line: jaxik.Track, ends_on_a_line: tuple[np.ndarray, np.ndarray]
 ) -> None:
     motion, over = motion_on_a_line, np.asarray(motion_on_a_line.status[-1]) == jaxik.Status.CONVERGED
-    assert over.sum() >= 20  # discs cut parts of the line off from each other
+    assert over.sum() >= 10  # discs cut parts of the line off from each other
     assert float(motion.peak_speed.max()) <= 1 and float(motion.peak_acceleration.max()) <= 1 + 1e-3
-    leaves = []
-    for i in np.flatnonzero(over)[:6]:
+    for i in np.flatnonzero(over):
         q = np.concatenate([ends_on_a_line[0][i][None], np.asarray(motion.q)[:, i]])
         np.testing.assert_allclose(heights(q), HEIGHT, atol=2e-6)
         np.testing.assert_allclose(motion.residuals["line"]["position"][:, i, 1], 0, atol=1e-6)
@@ -270,15 +269,16 @@ def test_constraints_hold_all_the_way(
         way = np.stack([a + s * (b - a) for a, b in itertools.pairwise(moves) for s in (0.0, 0.5)])
         assert least_distance(way) > MARGIN - 3e-4
         np.testing.assert_allclose(q[-1], ends_on_a_line[1][i], atol=2e-6)
-        leaves.append(np.ptp(heights(q[0] + np.linspace(0, 1, 9)[:, None] * (q[-1] - q[0]))) > 0.02)
-    assert np.mean(leaves) > 0.7  # the straight ways do
+    straight = [a + np.linspace(0, 1, 9)[:, None] * (b - a) for a, b in zip(*ends_on_a_line, strict=True)]
+    assert np.mean([np.ptp(heights(way)) > 0.02 for way in straight]) > 0.6  # or nothing is shown
 
 
 def test_an_end_off_the_constraints_is_infeasible(
     arm: jaxik.Robot, ends_on_a_line: tuple[np.ndarray, np.ndarray]
 ) -> None:
     problem, (first, last) = problem_of(arm, constraints={"line": on_a_line(arm, HEIGHT)}), ends_on_a_line
-    found = planned(problem, np.stack([first[0], first[0] + 0.01]), np.stack([last[0] + 0.01, last[0]]))
+    off = 0.01 * (np.arange(len(first)) % 2)[:, None]
+    found = planned(problem, first + off, last + 0.01 - off)
     assert set(np.asarray(found.status).ravel().tolist()) == {jaxik.Status.INFEASIBLE}
 
 
@@ -289,7 +289,7 @@ def test_ends_that_are_a_little_off_the_constraints_are_no_jumps(
     off = [q - [5e-5, 0.0, 0.0] * np.sign(q) for q in (first, last)]  # not beyond joint limits
     exact, found = motion_on_a_line, planned(problem, *off)
     over = (np.asarray(exact.status[-1]) == jaxik.Status.CONVERGED) & (np.asarray(found.status[-1]) == 0)
-    assert over.sum() >= 16
+    assert over.sum() >= 8
     # The way onto the constraints, 2.5e-3 rad/s in a step of 20 ms and more in shorter ones, is none of the motion.
     jump = (np.asarray(found.q[0]) - off[0]) / DT - np.asarray(found.velocity[0])
     assert (np.abs(jump[over]).max(axis=-1) > 5e-4).mean() > 0.8

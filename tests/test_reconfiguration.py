@@ -72,6 +72,7 @@ def switched() -> tuple[jax.Array, jaxik.Solution, jax.Array]:
     return q, *solved(HELD, PINNED, q)
 
 
+@exhaustive
 def test_a_closure_is_held_by_one_of_its_candidates_or_by_none() -> None:
     q, found, slope = switched()
     assert np.all(found.status == jaxik.Status.CONVERGED)

@@ -226,6 +226,7 @@ def held_tips(robot: jaxik.Robot, far: float, *limits: Any) -> tuple[Any, jaxik.
     return robot.frame_pose(found.q, tip).translation() - target, found
 
 
+@exhaustive
 def test_a_pose_that_is_a_constraint_takes_as_few_starts_as_one_that_is_a_task() -> None:
     """Beside a posture, which has no tolerance, every start used to be tried: 48 of them, where one suffices."""
     off, found = held_tips(jaxik.load_robot("double_pendulum"), 9.0)

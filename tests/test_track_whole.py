@@ -191,6 +191,7 @@ def test_tolerances_are_left_alone_where_a_path_is_kept_within_its_limits() -> N
     assert np.abs(np.diff(q, axis=0)).max() > 0.29 * DT and errors(q, points()[:, 4]).max() < 1e-9
 
 
+@exhaustive
 def test_tight_limits_are_kept_in_float32_and_those_that_cannot_be_do_no_harm() -> None:
     """Slacks of the interior point do not come to zero before limits are met; jerks are of a smooth motion."""
     robot = crane().astype(np.float32)
