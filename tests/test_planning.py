@@ -287,7 +287,7 @@ def test_ends_that_are_a_little_off_the_constraints_are_no_jumps(
 ) -> None:
     problem, (first, last) = problem_of(arm, constraints={"line": on_a_line(arm, HEIGHT)}), ends_on_a_line
     off = [q - [5e-5, 0.0, 0.0] * np.sign(q) for q in (first, last)]  # not beyond joint limits
-    exact, found = motion_on_a_line, planned(problem, *off)
+    exact, found = motion_on_a_line, planned(problem, *off, shortcuts=4)
     over = (np.asarray(exact.status[-1]) == jaxik.Status.CONVERGED) & (np.asarray(found.status[-1]) == 0)
     assert over.sum() >= 8
     # The way onto the constraints, 2.5e-3 rad/s in a step of 20 ms and more in shorter ones, is none of the motion.
