@@ -79,6 +79,13 @@ def points(limits: tuple[Any, ...]) -> Problem:
     return Problem(arm(), {"tip": tip}, limits)
 
 
+def _moving() -> np.ndarray:
+    """The square (STEPS, STEPS) of the differences of a motion from rest."""
+    rows = [np.diff(np.eye(STEPS + 3), order + 1, axis=0)[2 - order :] * HORIZON**order for order in range(3)]
+    rows = np.concatenate(rows)[:, 3:]
+    return rows.T @ rows
+
+
 def least_motion(given: dict[int, np.ndarray], start: np.ndarray, rests: bool) -> np.ndarray:
     """The motion (STEPS, 3) of least squared differences from rest through configurations: its normal equations."""
     before = 3
@@ -192,6 +199,61 @@ def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(around: Tr
     assert away.min() > 0.08 + 0.02
 
 
+def test_costs_over_a_horizon_are_weighed_where_no_task_has_a_tolerance() -> None:
+    """The motion that costs least: its normal equations. It need not begin near."""
+    cost, target = 1.5 * np.linspace(0, 1, STEPS), np.array([0.9, -0.3, 0.1])
+    free = Problem(arm(), {"rest": PostureTask(target)}, (ConfigurationLimit(),))
+    noise = np.random.default_rng(1).uniform(-0.3, 0.3, (STEPS, 3))
+    options = WholePathOptions(longest_step=1.0)
+    given = {"rest": {"cost": cost}}
+    motion = track(free, START, DT, given, mode="whole", initial=START + noise, options=options)
+    weighed = np.diag(cost**2)
+    np.testing.assert_allclose(
+        motion.q, np.linalg.solve(_moving() + weighed, weighed @ np.tile(target - START, (STEPS, 1))) + START, atol=1e-6
+    )
+    assert (np.asarray(motion.status) == Status.CONVERGED).all()
+
+
+@pytest.fixture(scope="module")
+def odd() -> Track:
+    """From a start outside the joint limits; from a motion that is NaN somewhere, and one outside the limits."""
+    start = np.stack([START, START, START, [3.2, 0.6, 0.4]])
+    begin = np.tile(START, (STEPS, 4, 1))
+    begin[3, 0], begin[:, 1, 1] = np.nan, np.linspace(0.6, 2.9, STEPS)
+    target = np.tile(tips(np.array([0.9, 0.2, 0.0])), (STEPS, 4, 1))
+    target[:10, 2] = np.nan
+    tip = {"target": jaxlie.SE3.from_translation(jnp.asarray(target)), "position_cost": costs(STEPS - 1)[:, None, None]}
+    options = WholePathOptions(end_at_rest=True)
+    return track(
+        points((ConfigurationLimit(), VelocityLimit(2.5))),
+        start,
+        DT,
+        {"tip": tip},
+        mode="whole",
+        initial=begin,
+        options=options,
+    )
+
+
+def test_a_motion_to_begin_with_that_is_not_finite_is_nonfinite_and_comes_back_finite(odd: Track) -> None:
+    assert np.isfinite(odd.q).all() and np.isfinite(odd.velocity).all()
+    assert (np.asarray(odd.status)[:, 0] == Status.NONFINITE).all()
+
+
+def test_a_motion_to_begin_with_is_moved_inside_the_limits(odd: Track) -> None:
+    assert (np.asarray(odd.status)[:, 1] == Status.CONVERGED).all()
+    assert np.abs(odd.q[:, 1, 1]).max() <= np.radians(150) + 1e-12
+
+
+def test_a_target_where_nothing_is_asked_may_be_nan(odd: Track) -> None:
+    assert (np.asarray(odd.status)[:, 2] == Status.CONVERGED).all()
+
+
+def test_a_motion_that_does_not_come_to_rest_says_so(odd: Track) -> None:
+    moves = np.abs(odd.velocity[-2:, 3]).max(axis=-1) * DT > 1e-5
+    assert not (moves & (np.asarray(odd.status)[-2:, 3] == Status.CONVERGED)).any()
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [
@@ -208,6 +270,7 @@ def test_an_initial_motion_that_does_not_fit_is_named(given: dict[str, Any], mat
         track(postures(), START, DT, targets, **({"mode": "whole"} | given))
 
 
-def test_a_flag_that_is_none_is_named() -> None:
+@pytest.mark.parametrize("flag", [2, None, "yes"])
+def test_a_flag_that_is_none_is_named(flag: Any) -> None:
     with pytest.raises(JaxikError, match="end_at_rest is True or False"):
-        WholePathOptions(end_at_rest=2)
+        WholePathOptions(end_at_rest=flag)

@@ -82,7 +82,7 @@ def flag(name: str, value: Any) -> jax.Array:
     """A flag, or flags (*batch,)."""
     try:
         found = jnp.asarray(value)
-    except TypeError:
+    except (TypeError, ValueError):
         found = None
     if found is None or found.dtype != jnp.bool_:
         raise JaxikError(f"{name} is True or False, or an array (*batch,) of them, not {value!r}")

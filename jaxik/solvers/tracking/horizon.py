@@ -161,7 +161,8 @@ def row_count(horizon: Horizon) -> int:
         kin = forward(constants_of(robot, tasks.values()), robot.q_home)
         return [task.residual(robot, kin) for task in tasks.values()]
 
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(shapes_of_one(residuals, horizon.problem)))
+    found = sum(math.prod(x.shape) for x in jax.tree.leaves(shapes_of_one(residuals, horizon.problem)))
+    return max(found, 1)
 
 
 def _kept(horizon: Horizon, tasks: Mapping[str, Task]) -> dict[str, Task]:
@@ -236,8 +237,10 @@ def _rows(
     And which rows are of tasks that are `firm` (m,). Group after group.
     """
     dtype = kin.q.dtype
-    none = jnp.zeros(0, dtype)
-    kept = [(none, jnp.zeros((0, robot.nv), dtype), none, none, jnp.zeros(0, bool))]
+    # Without tasks one row that asks for nothing: with none XLA, on one core, loses what LAPACK's calls are.
+    count = 0 if tasks else 1
+    none = jnp.zeros(count, dtype)
+    kept = [(none, jnp.zeros((count, robot.nv), dtype), none, none + jnp.inf, jnp.zeros(count, bool))]
     for group in groups(tasks):
 
         def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, ...]:

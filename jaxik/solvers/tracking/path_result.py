@@ -30,10 +30,12 @@ from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances
 from jaxik.solvers.tracking.banded import ORDERS, later
 from jaxik.solvers.tracking.horizon import coordinates
 from jaxik.solvers.tracking.loop import described_of
-from jaxik.solvers.tracking.path_setting import Given, bounds_of, elastic_bounds_of, tasks_to_keep
+from jaxik.solvers.tracking.path_setting import RESTING, Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
 from jaxik.tasks.weights import row_weights, unmet
 
+# Joints are at rest that move by less in a step [rad or m].
+STILL = 1e-5
 # A limit is passed from here on, as a share of it; by whether the precision is double.
 PASSED = {False: 1e-4, True: 1e-9}
 
@@ -171,9 +173,11 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
     def of_one(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
         robot, tasks = problem.robot, problem.tasks
         kin = forward(constants_of(robot, tasks.values()), q)
-        found = {name: task.report(robot, kin) for name, task in tasks.items()}
+        # Where nothing is asked a target may be NaN.
+        reports = {name: task.report(robot, kin) for name, task in tasks.items()}
+        found = {name: unmet(tasks[name], r, 0) for name, r in reports.items() if r is not None}
         finite = _every([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(found)])
-        met = {n: within_tolerance(tasks[n], row_weights(tasks[n], r), r) for n, r in found.items() if r is not None}
+        met = {n: within_tolerance(tasks[n], row_weights(tasks[n], r), r) for n, r in found.items()}
         status = jnp.where(_every(met.values()), Status.CONVERGED, Status.STALLED)
         for name in clearances(problem):
             status = jnp.where(met[name], status, Status.COLLIDES)
@@ -186,6 +190,14 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
 
 def _every(flags: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.logical_and, flags, jnp.ones((), bool))
+
+
+def restless(topology: Any, q: jax.Array, ends_at_rest: jax.Array, steps: jax.Array) -> jax.Array:
+    """Whether motions (T + 1, k, *batch, nq) move in a step in which they are to be at rest (T, k, *batch)."""
+    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")(q[:-1], q[1:])
+    moves = jnp.any(jnp.abs(way) > STILL, axis=-1)
+    time = jnp.arange(moves.shape[0]).reshape(-1, *(1,) * (moves.ndim - 1))
+    return moves & ends_at_rest & (time >= steps - RESTING) & (time < steps)
 
 
 def events_of(status: jax.Array, jumped: jax.Array, jump_cost: jax.Array, counts: jax.Array) -> jax.Array:

@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from jaxik.batching.broadcast import over_batch
 from jaxik.batching.double_precision import in_double
 from jaxik.batching.linear_map import moving
 from jaxik.core.errors import JaxikError
-from jaxik.core.pytree import cast
+from jaxik.core.pytree import cast, core_ranks
 from jaxik.core.status import DerivativeStatus, Status
+from jaxik.kinematics import manifold
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
 from jaxik.limits.configuration import ConfigurationLimit
@@ -19,6 +21,7 @@ from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.velocity import VelocityLimit
 from jaxik.problem.problem import (
     Problem,
+    effective_joint_limits,
     elastic_constraints_of,
     elastic_limits_of,
     limits_of,
@@ -28,13 +31,15 @@ from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.cheapest import cheapest
 from jaxik.solvers.tracking.path_derivatives import Sensitivity, motion_tangent, sensitivity
-from jaxik.solvers.tracking.path_result import described, events_of, status_of
+from jaxik.solvers.tracking.path_result import described, events_of, restless, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, prepared
 from jaxik.solvers.tracking.shortest_path import SPREAD
 from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, smoothed
 from jaxik.solvers.tracking.targets import placed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
+# Of the longest step, what no motion has.
+ANY_LENGTH = 1e6
 # A motion that costs more by so much is as good.
 TIED = 1.01
 
@@ -144,7 +149,10 @@ def whole_path(shape: tuple[int, ...], lanes: int, length: int, given: Given) ->
 
 
 def _with_finite_start(given: Given) -> tuple[Given, jax.Array]:
-    """The same from `q_home` and from rest where the start is not finite, and where it is (*batch,)."""
+    """The same from `q_home` and from rest where the start, or a motion to begin with, is not finite.
+
+    And where both are (*batch,).
+    """
     finite, home = jnp.ones((), bool), given.problem.robot.q_home
     for name, otherwise in (("q0", home), ("velocity", jnp.zeros(()))):
         x = getattr(given, name)
@@ -155,7 +163,21 @@ def _with_finite_start(given: Given) -> tuple[Given, jax.Array]:
             # Nothing is learned about the other entries either.
             given = given._replace(**{name: jnp.where(every[..., None], x, lax.stop_gradient(x))})
             finite = finite & every
+    if given.initial is not None:
+        every = jnp.all(jnp.isfinite(given.initial), axis=(0, -1))
+        initial = jnp.where(every[..., None], given.initial, home.astype(given.initial.dtype))
+        given, finite = given._replace(initial=lax.stop_gradient(initial)), finite & every
     return given, finite
+
+
+def _inside(problem: Problem, q: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """A motion (T, *batch, nq) inside the limits of joints."""
+
+    def of_one(problem: Problem, q: jax.Array) -> jax.Array:
+        return manifold.clamp(effective_joint_limits(problem), q)
+
+    inside = over_batch(of_one, {"problem": problem, "q": q}, {"problem": core_ranks(problem), "q": 1})
+    return jnp.broadcast_to(inside, (*shape, q.shape[-1]))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -167,7 +189,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     if given.initial is None:
         q, tied = cheapest(shape, lanes, length, given, bounds)
     else:
-        q, tied = jnp.broadcast_to(given.initial, (length, *shape, topology.nq)), jnp.zeros(shape, bool)
+        q, tied = _inside(problem, given.initial, (length, *shape)), jnp.zeros(shape, bool)
     found, parted, loose, free = in_double(functools.partial(_smooth, shape), given, q, bounds)
     smooth, free = cast((found.q[ORDERS:], free), q.dtype)
     # A motion that its limits made worse is left as it was without them, or as it was found.
@@ -176,7 +198,9 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
     jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
     status = status_of(placed(problem, given.values), every, jumped)
-    best = _best(shape, given, every, jumped, events_of(status, jumped, options.jump_cost, counts))
+    moves_on = jnp.moveaxis(restless(topology, over_time, options.end_at_rest, given.steps), 0, 1)
+    status = jnp.where(moves_on & (status == Status.CONVERGED), Status.INFEASIBLE, status).astype(jnp.int32)
+    best = _best(shape, given, every, jumped, events_of(status, jumped | moves_on, options.jump_cost, counts))
     q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
     none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
     return Plan(q, status, jumped, none), Found(found, parted, (best > 0) | loose, tied)
@@ -240,6 +264,8 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
     again, on both sides of it and within all limits. Where that does not do either, within the path's tolerances.
     """
     topology, steps = given.problem.robot.topology, given.options.smoothing_steps
+    # A motion that is given to begin with says nothing of where the path has to be left.
+    spread = SPREAD if given.initial is None else ANY_LENGTH
 
     def parted_of(q: jax.Array, longest: jax.Array | float) -> jax.Array:
         before = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
@@ -249,7 +275,7 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
 
     def smooth(phase: jax.Array, before: _Smoothed) -> _Smoothed:
         loose, now = phase == 2, before.smooth.q[ORDERS:]
-        parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, SPREAD, 1.0)))
+        parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, spread, 1.0)))
         limited = (phase > 0).astype(q.dtype)
         horizon, found = horizon_of(shape, given, now, parted, limited)
         holds, yields_nowhere = kept(horizon, found)
@@ -272,6 +298,6 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
 
         return lax.cond(jnp.all(done), lambda: before, again)
 
-    whole = parted_of(q, SPREAD)
+    whole = parted_of(q, spread)
     begin = begun(*horizon_of(shape, given, q, whole, jnp.zeros((), q.dtype)))
     return lax.fori_loop(0, 3, smooth, _Smoothed(begin, whole, jnp.zeros(shape, bool), q))
