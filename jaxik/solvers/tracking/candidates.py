@@ -4,13 +4,15 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from jaxik.core.pytree import cast, core_ranks
-from jaxik.kinematics.topology import dofs_of_entries
+from jaxik.kinematics.topology import JointType, dofs_of_entries
 from jaxik.numerics.indexing import with_entry
 from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import Problem
+from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.continuation import continued
 from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.options import SolveOptions
@@ -46,6 +48,7 @@ def candidates(
     steps: jax.Array,
     shape: tuple[int, ...],
     first: jax.Array,
+    starts: bool,
     lanes: int,
     key: jax.Array,
 ) -> Candidates:
@@ -61,6 +64,7 @@ def candidates(
       steps: how many of them count (); those behind are as the last.
       shape: the batch axes.
       first (*batch, nq): where the first lane begins, at the first waypoint.
+      starts: whether the motion begins there, so that joints of several turns have less far to go to what is near.
       lanes: how many, L.
       key: of `jax.random`.
     """
@@ -72,6 +76,9 @@ def candidates(
     # All at once: what draws is 80 kernels, and would be as many again in the loop.
     drawn = problem.robot.sample(key, (2 + length // PATIENCE, lanes, *shape)).astype(first.dtype)
     drawn = jnp.where(moves, drawn, first)
+    if starts:
+        turned = _within_half_a_turn(problem.robot, drawn, first)
+        drawn = jnp.where((lane % 2 == 1)[..., None], turned, drawn)
 
     def waypoint(k: Any) -> jax.Array:
         """Where each lane is (L,) at step k."""
@@ -108,6 +115,17 @@ def candidates(
     # Behind the last waypoint nothing is missed again.
     counts = (jnp.arange(length) < steps).reshape(-1, *(1,) * (none.ndim))
     return found._replace(missed=found.missed & counts, miss=found.miss * counts)
+
+
+def _within_half_a_turn(robot: Robot, q: jax.Array, about: jax.Array) -> jax.Array:
+    """Configurations (..., *batch, nq) with hinges whole turns away, nearest to another, where limits allow."""
+    joints = [j for j in robot.topology.scalar_joints if robot.topology.joints[j].type == JointType.HINGE]
+    places = [robot.topology.joints[j].q_index for j in joints]
+    lower, upper = (static_gather(x, joints, -1) for x in (robot.limit_lower, robot.limit_upper))
+    away = static_gather(q - about, places, -1)
+    nearest = static_gather(about, places, -1) + away - 2 * jnp.pi * jnp.round(away / (2 * jnp.pi))
+    inside = (nearest >= lower) & (nearest <= upper)
+    return q.at[..., np.array(places, int)].set(jnp.where(inside, nearest, static_gather(q, places, -1)))
 
 
 def _chosen(problem: Problem) -> jax.Array:

@@ -31,7 +31,8 @@ def cheapest(
     waypoints = asked(problem, given.values, shape, given.steps) if may_be_free(problem, given.values) else None
     if waypoints is not None:
         followed = looked_ahead(problem, followed, waypoints)
-    found = candidates(path, followed, length, given.steps, shape, first, lanes, jax.random.key(options.seed))
+    starts, key = q0 is not None, jax.random.key(options.seed)
+    found = candidates(path, followed, length, given.steps, shape, first, starts, lanes, key)
     longest = jnp.broadcast_to(jnp.max(jnp.abs(bounds), axis=0), (*shape, topology.nv))
     steps = jnp.ones((length, *shape), jnp.int32)
     if waypoints is not None:
