@@ -42,8 +42,8 @@ class Candidates(NamedTuple):
 
 
 def candidates(
-    problem: Problem,
     values: Values,
+    problem: Problem,
     length: int,
     steps: jax.Array,
     shape: tuple[int, ...],
@@ -58,8 +58,8 @@ def candidates(
     there, or no solution was found, it goes on from another. A few go on as they are.
 
     Args:
-      problem: of the path's tasks alone.
       values: over time (T, *batch, ...), with all batch axes or none of size one; {} where no target changes.
+      problem: of the path's tasks alone.
       length: of the values, T.
       steps: how many of them count (); those behind are as the last.
       shape: the batch axes.
@@ -120,6 +120,8 @@ def candidates(
 def _within_half_a_turn(robot: Robot, q: jax.Array, about: jax.Array) -> jax.Array:
     """Configurations (..., *batch, nq) with hinges whole turns away, nearest to another, where limits allow."""
     joints = [j for j in robot.topology.scalar_joints if robot.topology.joints[j].type == JointType.HINGE]
+    if not joints:
+        return q
     places = [robot.topology.joints[j].q_index for j in joints]
     lower, upper = (static_gather(x, joints, -1) for x in (robot.limit_lower, robot.limit_upper))
     away = static_gather(q - about, places, -1)
