@@ -14,7 +14,7 @@ import jaxik
 from jaxik import DerivativeStatus, DistanceTask, PostureTask, Problem, Status
 from jaxik.core.errors import JaxikError
 
-# An arm in space whose hand is a box beside two balls.
+# An arm in space whose hand is a capsule beside two balls, of one kind for distances.
 ARM = """<mujoco model="toucher"><compiler angle="radian"/><worldbody>
 <body name="base"><geom name="socket" type="sphere" size=".03"/>
  <body name="upper"><joint name="turn" axis="0 0 1" range="-3 3"/><joint name="a" axis="0 1 0" range="-2 2"/>
@@ -22,7 +22,7 @@ ARM = """<mujoco model="toucher"><compiler angle="radian"/><worldbody>
   <body name="fore" pos=".35 0 0"><joint name="b" axis="0 1 0" range="-2.5 2.5"/>
    <geom name="fore" type="capsule" size=".03" fromto=".05 0 0 .25 0 0"/>
    <body name="hand" pos=".3 0 0"><joint name="c" axis="0 1 0" range="-2 2"/>
-    <geom name="palm" type="box" size=".03 .05 .02" pos=".05 0 0"/>
+    <geom name="palm" type="capsule" size=".03" fromto=".05 -.04 0 .05 .04 0"/>
     <geom name="thumb" type="sphere" size=".015" pos=".1 .05 .01"/>
     <geom name="finger" type="sphere" size=".015" pos=".1 -.05 .02"/></body></body></body></body>
 </worldbody></mujoco>"""
@@ -86,7 +86,8 @@ def test_the_nearest_of_the_shapes_that_a_name_stands_for_is_as_far_as_asked(dis
 
 def test_each_pair_of_names_has_a_row() -> None:
     pairs = (("thumb", "spheres/0"), ("finger", "spheres/0"))
-    solution = jaxik.solve(touching(np.array([0.45, 0.0, 0.2]), 0.0, pairs), BENT)
+    touch = touching(np.array([0.45, 0.0, 0.2]), 0.0, pairs).tasks["touch"]
+    solution = jaxik.solve(Problem(arm(), {"touch": touch}), BENT)
     assert solution.residuals["touch"].shape == (2,) and int(solution.status) == Status.CONVERGED
     least = least_by_mujoco(np.asarray(solution.q)[None], np.array([[0.45, 0.0, 0.2]]))[0]
     assert np.abs(least[1:]).max() < 1e-6

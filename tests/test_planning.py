@@ -282,6 +282,7 @@ def test_an_end_off_the_constraints_is_infeasible(
     assert set(np.asarray(found.status).ravel().tolist()) == {jaxik.Status.INFEASIBLE}
 
 
+@exhaustive
 def test_ends_that_are_a_little_off_the_constraints_are_no_jumps(
     arm: jaxik.Robot, ends_on_a_line: tuple[np.ndarray, np.ndarray], motion_on_a_line: jaxik.Track
 ) -> None:
