@@ -93,6 +93,13 @@ def test_a_world_is_what_is_written(folder: Path, written: dict[str, Any], expec
     same(limits[-1], jaxik.CollisionLimit(jaxik.World(**expected)))
 
 
+AT = {"type": "frame", "frame": "tool", "target": {"position": [100, 0, 0], "quaternion": [1, 0, 0, 0]}}
+
+
+def at(robot: jaxik.Robot) -> jaxik.FrameTask:
+    return jaxik.FrameTask(robot.frame("tool"), jaxlie.SE3.from_translation(np.array([0.1, 0, 0])))
+
+
 ENDS = {"first": "tool", "second": "upper", "second_kind": "body"}
 Make = Callable[[jaxik.Robot], jaxik.Limit]
 LIMITS: list[tuple[dict[str, Any], Make]] = [
@@ -108,6 +115,16 @@ LIMITS: list[tuple[dict[str, Any], Make]] = [
     (
         {"distances": [ENDS | {"distance": 200, "rate": 5}]},
         lambda robot: jaxik.DistanceLimit(robot.frame("tool"), robot.frame("upper", "body"), 0.2, rate=5.0),
+    ),
+    (
+        {"tasks": [{"task": AT, "lower": {"position": [-20, None, 0]}, "largest": {"orientation": 30}, "rate": 5}]},
+        lambda robot: jaxik.TaskLimit(
+            at(robot), {"position": [-0.02, -np.inf, 0.0]}, largest={"orientation": np.radians(30)}, rate=5.0
+        ),
+    ),
+    (
+        {"tasks": [{"task": {"type": "com", "target": {"position": [0, 0, 100]}}, "upper": [1, None, None]}]},
+        lambda robot: jaxik.TaskLimit(jaxik.ComTask([0, 0, 0.1]), upper=[0.001, np.inf, np.inf]),
     ),
     (
         {"distances": [ENDS | {"distance": 200, "gain": 0.5}]},

@@ -50,6 +50,9 @@ a configuration (paths in it are relative to its folder):
                                   # elastic: {margin: {penalty: 0.1}} lets it yield, and keeps the limits themselves
     half_spaces: [{frame: hand, normal: [0, 0, 1], offset: 1.2}]     # frames that stay on one side of a plane
     distances: [{first: hand, second: link0, distance: 0.2}]         # frames that stay so far apart
+    tasks: [{task: {type: com, target: {position: [0, 0, 0]}}, lower: [-0.1, -0.1, null], upper: [0.1, 0.1, null]}]
+                                  # residuals of tasks between bounds, null for none; largest: of their norm; several
+                                  # parts by name: {position: [...], orientation: [...]}
     collision: {margin: 0.005}    # or true: shapes keep apart, from obstacles as well; pairs: [[hand, world]], rows: 8
                                   # in jaxik track, of these three: gain: 0.9, the share of what is left that a step
                                   # may use; or rate: 20 [1/s], by which motion is the same at any dt

@@ -10,6 +10,7 @@ from jaxik.cli.elastic import KEY, elastic, without_elastic
 from jaxik.cli.fields import Source
 from jaxik.cli.poses import Units
 from jaxik.cli.section import Section, read_numbers
+from jaxik.cli.task_limits import FORM, read_task_limit
 from jaxik.cli.tasks import read_tasks
 from jaxik.cli.world import keeps_apart, read_collision
 from jaxik.kinematics.topology import JointType
@@ -37,7 +38,7 @@ def read_limits(root: Section, source: Source, of_motion: bool = False) -> tuple
         return ()
     section = root.section("limits")
     motion = tuple(MOTION) if of_motion else ()
-    section.allow("margin", "half_spaces", "distances", "collision", KEY, *motion)
+    section.allow("margin", *_LISTED, "collision", KEY, *motion)
     yielding = _yielding(section, ("margin", *motion))
     margin = _margin(section, source.robot, source.units) if "margin" in section else 0.0
     with section.at("margin").blamed():
@@ -134,6 +135,7 @@ def _distance(section: Section, number: int, source: Source) -> DistanceLimit | 
 _LISTED: dict[str, tuple[Callable[[Section, int, Source], Limit | Elastic], str]] = {
     "half_spaces": (_half_space, "{frame: NAME, normal: [x, y, z], offset: DISTANCE}"),
     "distances": (_distance, "{first: FRAME, second: FRAME, distance: LENGTH}"),
+    "tasks": (read_task_limit, FORM),
 }
 
 

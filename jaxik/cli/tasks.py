@@ -131,13 +131,14 @@ def read_tasks(section: Section, source: Source, of_motion: bool = False) -> dic
     for name in section.values:
         if not name or "/" in name:
             section.place.fail(f"names are not empty and without '/', which parts names in the output: {name!r}")
-        tasks[name] = _read_task(section.section(name), source, MOTION if of_motion else {})
+        tasks[name] = read_task(section.section(name), source, MOTION if of_motion else {})
     return tasks
 
 
-def _read_task(section: Section, source: Source, more: dict[str, Read]) -> Task:
+def read_task(section: Section, source: Source, more: dict[str, Read] | None = None) -> Task:
+    """Read one task, of the fields of its type and of `more`."""
     kind = _type(section)
-    readers: dict[str, Read] = {"priority": fields.whole} | kind.fields | more
+    readers: dict[str, Read] = {"priority": fields.whole} | kind.fields | (more or {})
     kinds = [fields.kind_key(key) for key, read in readers.items() if read is fields.frame]
     section.allow("type", *readers, *kinds, *([kind.target.key] if kind.target else []))
     needed = {field.name for field in dataclasses.fields(kind.task) if field.default is dataclasses.MISSING}
