@@ -6,6 +6,7 @@ from typing import Any
 import chex
 import jax
 import jax.numpy as jnp
+import jaxlie
 import mujoco
 import numpy as np
 import pytest
@@ -116,6 +117,26 @@ def test_derivatives_are_those_of_touching_again() -> None:
     assert int(status) == DerivativeStatus.EXACT
 
 
+def test_shapes_that_are_equally_near_are_a_tie_and_curved_ones_have_normals_that_count_as_given() -> None:
+    robot, q = arm(), jnp.asarray(BENT)
+    # As far from both fingers, and farther from the palm.
+    ball = robot.frame_pose(q, robot.frame("hand", "body")).apply(np.array([0.15, 0, 0.015]))
+    world = jaxik.World(
+        spheres=jaxik.Spheres(ball[None], 0.01),
+        cylinders=jaxik.Cylinders(jaxlie.SE3.from_translation(jnp.array([[0.3, 0.3, 0.3]])), 0.1, 0.1),
+    )
+
+    def task(*pairs: tuple[str, str]) -> DistanceTask:
+        return DistanceTask(pairs, 0.0, world)
+
+    kin = robot.kinematics(q, task(("thumb", "world")).frames_of(robot))
+    between = ("thumb", "spheres/0"), ("finger", "spheres/0")
+    tied = [bool(task(each).tied(robot, kin, 1e-9)) for each in (("hand", "spheres/0"), between[0], ("hand", "world"))]
+    assert tied == [True, False, True] and not task(*between).tied(robot, kin, 1e-9)
+    assert [task((name, "world")).has_given_normals(robot) for name in ("thumb", "palm")] == [True] * 2
+    assert not task(*between).has_given_normals(robot)
+
+
 def test_steps_go_to_where_it_touches() -> None:
     ball = np.asarray(arm().frame_pose(BENT, arm().frame("hand", "body")).apply(np.array([0.15, 0.05, 0.1])))
     problem, q = touching(ball, 0.0, THUMB), jnp.asarray(BENT)
@@ -132,6 +153,7 @@ def test_steps_go_to_where_it_touches() -> None:
         (lambda: DistanceTask(None), "pairs names what is to touch"),
         (lambda: DistanceTask([("hand", "world")], world="ball"), "jaxik.World"),
         (lambda: touching(np.zeros(3), 0.0, [("hand", "boxes")]), "no world with such obstacles"),
+        (lambda: touching(np.zeros(3), 0.0, [("thumb", "spheres"), ("thumb", "palm")]), "never changes"),
         (lambda: touching(np.zeros(3), 0.0, [("hnad", "spheres")]), "hand"),
     ],
 )

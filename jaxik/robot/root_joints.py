@@ -66,14 +66,14 @@ def _freed(robot: RobotModel, root: int, at: int, q_at: int, v_at: int, joints: 
     """Leaves with joints of the root, before those that stand at these indices."""
     position, quaternion = robot.body_position[..., root, :], robot.body_quaternion[..., root, :]
     to_body = jaxlie.SO3(quaternion).inverse()
-    turned = [to_body.apply(jnp.asarray(axis, quaternion.dtype)) for _, _, axis in joints]
+    axes = [jnp.asarray(axis, quaternion.dtype) for _, _, axis in joints]
+    axes = axes if joints == FREE else [to_body.apply(axis) for axis in axes]
     pose = jnp.concatenate([position, quaternion], axis=-1)
     q = pose if joints == FREE else jnp.zeros(len(joints))
     count, nv = len(joints), sum(kind.nv for _, kind, _ in joints)
-    axes = jnp.stack(turned, axis=-2)
     of_joints = {"limit_lower": -jnp.inf, "limit_upper": jnp.inf}
     of_dofs = {"velocity_limit": jnp.inf, "armature": 0.0}
-    rows = {"joint_anchor": jnp.zeros((count, 3)), "joint_axis": axes}
+    rows = {"joint_anchor": jnp.zeros((count, 3)), "joint_axis": jnp.stack(axes, axis=-2)}
     leaves = {field: _inserted(getattr(robot, field), at, jnp.full(count, x), -1) for field, x in of_joints.items()}
     leaves |= {field: _inserted(getattr(robot, field), v_at, jnp.full(nv, x), -1) for field, x in of_dofs.items()}
     leaves |= {field: _inserted(getattr(robot, field), at, x, -2) for field, x in rows.items()}

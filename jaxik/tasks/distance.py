@@ -69,6 +69,19 @@ class DistanceTask(PairsTask):
             cost=validation.number("cost", self.cost),
         )
 
+    def check(self, robot: Robot) -> None:
+        super().check(robot)
+        for pair in self.pairs:
+            table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, (pair,))
+
+    def tied(self, robot: Robot, kin: Kinematics, within: jax.Array | float) -> jax.Array:
+        geometry, table = geometry_of(robot.name, robot.geometry), self.table(robot)
+        every = self._by_row(robot, table, separations(geometry, self.world, table, kin))
+        if every.shape[1] < 2:
+            return jnp.zeros((), bool)
+        least, second = jnp.sort(every, axis=1)[:, :2].T
+        return jnp.any(second - least <= within)  # not of infinite ones
+
     def nearest(self, robot: Robot, kin: Kinematics) -> Nearest:
         geometry, table = geometry_of(robot.name, robot.geometry), self.table(robot)
         found = jax.lax.stop_gradient(separations(geometry, self.world, table, kin))

@@ -11,12 +11,13 @@ from jaxik.kinematics.manifold import scalar_coordinates, tangent_bounds
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.combine import held_rows, tightened
 from jaxik.limits.jerk import JerkLimit
-from jaxik.problem.problem import effective_joint_limits, limits_of
+from jaxik.problem.problem import constraints_of, effective_joint_limits, limits_of
 from jaxik.qp_solver.derivatives import KKTInverse, SolutionTangent, differentiable_part, invert_kkt, solution_tangent
 from jaxik.qp_solver.program import Program
 from jaxik.solvers.differential.hierarchy import program_below
 from jaxik.solvers.differential.linearization import Linearization, evaluated, linearized
 from jaxik.solvers.differential.one_step import Stepped, has_no_solution, outcome
+from jaxik.tasks.clearance import PairsTask
 
 
 def _model(arguments: tuple[Any, ...], stepped: Stepped) -> Linearization:
@@ -50,6 +51,9 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
 def _held(arguments: tuple[Any, ...], stepped: Stepped, inverses: list[KKTInverse]) -> jax.Array:
     """Whether a row is active () that derivatives take for given in part."""
     problem, q, motion, *_ = arguments
+    asked = (problem.tasks | constraints_of(problem, couplings=True)).values()
+    if any(isinstance(task, PairsTask) and task.has_given_normals(problem.robot) for task in asked):
+        return jnp.ones((), bool)
     if not stepped.choices:
         return jnp.zeros((), bool)
     held = held_rows(limits_of(problem), problem.robot, evaluated(problem, q), motion, stepped.choices)

@@ -19,13 +19,14 @@ from jaxik.numerics.linalg import largest
 from jaxik.problem.problem import Level, Problem, with_tasks
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, formulation, in_cells, row_spans, without_slack
+from jaxik.solvers.nonlinear.hard_constraint import given_task
 from jaxik.solvers.nonlinear.lagrangian import FIRM, VISIBLE, Levels, LevelsAt, at
 from jaxik.tasks.base import Task
 from jaxik.tasks.clearance import PairsTask
 
 
 class GivenPairs(NamedTuple):
-    """The nearest pairs of a clearance at a solution, and which of these (rows,) are active."""
+    """The pairs of a task that have a row at a solution, and which of these (rows,) are active."""
 
     nearest: Nearest
     active: jax.Array
@@ -33,7 +34,7 @@ class GivenPairs(NamedTuple):
 
 @pytree
 class ActivePairs(Task):
-    """A clearance whose active pairs are given: their residual (rows,) is by how much farther apart they are."""
+    """A task whose active pairs are given: their residual (rows,) is by how much farther apart they are."""
 
     task: PairsTask = leaf()
     nearest: Nearest = leaf()
@@ -118,7 +119,7 @@ def any_active(prepared: Formulation, level: Level) -> jax.Array:
 
 
 def active_pairs(prepared: Formulation, q: jax.Array) -> dict[str, GivenPairs]:
-    """Of each clearance of a problem the pairs that are active at a configuration (nq,).
+    """Of each task of distances the pairs that are active at a configuration (nq,).
 
     Those that are just as far apart as asked are so where a lower level may press on them.
     """
@@ -186,7 +187,13 @@ def trust(point: LevelsAt, above: Levels, cotangents: tuple[jax.Array, ...], squ
                     moved = -cotangent[level][jnp.asarray(mine)] * reach / largest(jnp.diagonal(curve))
                     pressed = pressed | (moved > at(FIRM, excess.dtype))
             kink = kink | jnp.any(touching & ~pressed & task.task.one_sided) | jnp.any(task.active & found.switches)
+            kink = kink | task.task.tied(robot, kin, at(VISIBLE, excess.dtype))
             held = held | jnp.any(task.active & found.held)
+        elif isinstance(pairs := given_task(task), PairsTask):
+            # A constraint: what it is at the solution, both sides alike.
+            found = pairs.curvatures_at(robot, kin, pairs.nearest(robot, kin))
+            kink = kink | jnp.any(found.switches) | pairs.tied(robot, kin, at(VISIBLE, kin.q.dtype))
+            held = held | jnp.any(found.held)
     return Trust(kink, held)
 
 

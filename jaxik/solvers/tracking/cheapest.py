@@ -64,6 +64,7 @@ def cheapest(
         return jnp.moveaxis(x.reshape(*x.shape[:axes], -1, *x.shape[axes + len(shape) :]), axes, 0)
 
     penalty = penalties(placed(problem, jax.tree.map(lambda x: x[:, None], given.values)), found.q)
+    penalty = penalty if waypoints is None else penalty * waypoints.here[:, None]
     q, missed, miss, penalty = (flat(x, 2) for x in (*found, penalty))
 
     def choose(

@@ -41,9 +41,9 @@ class Asked(NamedTuple):
 
 
 def may_be_free(problem: Problem, values: Values) -> bool:
-    """Whether costs of the path's tasks are given over time."""
+    """Whether costs or masks of the path's tasks are given over time."""
     fields = [field for name in path_tasks(problem) for field in values.get(name, {})]
-    return any(field == "cost" or field.endswith("_cost") for field in fields)
+    return any(field in ("cost", "mask") or field.endswith("_cost") for field in fields)
 
 
 def asked(problem: Problem, values: Values, shape: tuple[int, ...], steps: jax.Array) -> Asked:

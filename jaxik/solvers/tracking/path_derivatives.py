@@ -181,10 +181,15 @@ def _status(
 
 
 def _nearer_than_asked(horizon: Horizon, q: jax.Array) -> jax.Array:
-    """Whether shapes are nearer than is aimed at (N, *batch), where the curvature of their distance is left out."""
-    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, PairsTask)}
-    if not tasks:
-        return jnp.zeros(q.shape[:-1], bool)
+    """Whether shapes are nearer than is aimed at (N, *batch), where the curvature of their distance is left out.
+
+    And everywhere where a task takes the direction of a distance for given.
+    """
+    found = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, PairsTask)}
+    given = any(not task.one_sided and task.has_given_normals(horizon.problem.robot) for task in found.values())
+    tasks = {n: task for n, task in found.items() if task.one_sided}
+    if given or not tasks:
+        return jnp.full(q.shape[:-1], given)
 
     def of_stage(problem: Problem, q: jax.Array) -> jax.Array:
         robot = problem.robot

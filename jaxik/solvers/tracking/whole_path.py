@@ -14,11 +14,13 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import cast, core_ranks
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.kinematics import manifold
+from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.limits.acceleration import AccelerationLimit
 from jaxik.limits.collision import CollisionLimit
 from jaxik.limits.configuration import ConfigurationLimit
 from jaxik.limits.jerk import JerkLimit
 from jaxik.limits.velocity import VelocityLimit
+from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import (
     Problem,
     effective_joint_limits,
@@ -38,7 +40,7 @@ from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, 
 from jaxik.solvers.tracking.targets import placed
 
 HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, CollisionLimit)
-# Of the longest step, what no motion has.
+# So many longest steps no displacement has: none is a jump.
 ANY_LENGTH = 1e6
 # A motion that costs more by so much is as good.
 TIED = 1.01
@@ -164,20 +166,28 @@ def _with_finite_start(given: Given) -> tuple[Given, jax.Array]:
             given = given._replace(**{name: jnp.where(every[..., None], x, lax.stop_gradient(x))})
             finite = finite & every
     if given.initial is not None:
-        every = jnp.all(jnp.isfinite(given.initial), axis=(0, -1))
-        initial = jnp.where(every[..., None], given.initial, home.astype(given.initial.dtype))
+        x = given.initial
+        x = x.reshape(x.shape[0], *(1,) * max(home.ndim + 1 - x.ndim, 0), *x.shape[1:])  # as many batch axes as home
+        every = jnp.all(jnp.isfinite(x), axis=(0, -1))
+        initial = jnp.where(every[..., None], x, home.astype(x.dtype))
         given, finite = given._replace(initial=lax.stop_gradient(initial)), finite & every
     return given, finite
 
 
-def _inside(problem: Problem, q: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """A motion (T, *batch, nq) inside the limits of joints."""
+def _begun(given: Given, shape: tuple[int, ...]) -> jax.Array:
+    """The motion to begin with (T, *batch, nq), inside the limits of joints, and still where joints are held."""
+    problem, start = given.problem, given.initial[0] if given.q0 is None else given.q0  # type: ignore[index]
 
-    def of_one(problem: Problem, q: jax.Array) -> jax.Array:
-        return manifold.clamp(effective_joint_limits(problem), q)
+    def of_one(problem: Problem, q: jax.Array, start: jax.Array) -> jax.Array:
+        inside = manifold.clamp(effective_joint_limits(problem), q)
+        if problem.dof_mask is None:
+            return inside
+        moves = static_gather(problem.dof_mask, dofs_of_entries(problem.robot.topology), -1)
+        return jnp.where(moves, inside, start)
 
-    inside = over_batch(of_one, {"problem": problem, "q": q}, {"problem": core_ranks(problem), "q": 1})
-    return jnp.broadcast_to(inside, (*shape, q.shape[-1]))
+    arguments = {"problem": problem, "q": given.initial, "start": start}
+    found = over_batch(of_one, arguments, {"problem": core_ranks(problem), "q": 1, "start": 1})
+    return jnp.broadcast_to(found, (*shape, found.shape[-1]))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -189,7 +199,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     if given.initial is None:
         q, tied = cheapest(shape, lanes, length, given, bounds)
     else:
-        q, tied = _inside(problem, given.initial, (length, *shape)), jnp.zeros(shape, bool)
+        q, tied = _begun(given, (length, *shape)), jnp.zeros(shape, bool)
     found, parted, loose, free = in_double(functools.partial(_smooth, shape), given, q, bounds)
     smooth, free = cast((found.q[ORDERS:], free), q.dtype)
     # A motion that its limits made worse is left as it was without them, or as it was found.
