@@ -192,7 +192,7 @@ def _every(flags: Iterable[jax.Array]) -> jax.Array:
     return functools.reduce(jnp.logical_and, flags, jnp.ones((), bool))
 
 
-def restless(topology: Any, q: jax.Array, ends_at_rest: jax.Array, steps: jax.Array) -> jax.Array:
+def moves_at_rest(topology: Any, q: jax.Array, ends_at_rest: jax.Array, steps: jax.Array) -> jax.Array:
     """Whether motions (T + 1, k, *batch, nq) move in a step in which they are to be at rest (T, k, *batch)."""
     way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")(q[:-1], q[1:])
     moves = jnp.any(jnp.abs(way) > STILL, axis=-1)

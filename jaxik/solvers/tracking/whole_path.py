@@ -33,7 +33,7 @@ from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.cheapest import cheapest
 from jaxik.solvers.tracking.path_derivatives import Sensitivity, motion_tangent, sensitivity
-from jaxik.solvers.tracking.path_result import described, events_of, restless, status_of
+from jaxik.solvers.tracking.path_result import described, events_of, moves_at_rest, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, prepared
 from jaxik.solvers.tracking.shortest_path import SPREAD
 from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, smoothed
@@ -208,7 +208,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
     jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
     status = status_of(placed(problem, given.values), every, jumped)
-    moves_on = jnp.moveaxis(restless(topology, over_time, options.end_at_rest, given.steps), 0, 1)
+    moves_on = jnp.moveaxis(moves_at_rest(topology, over_time, options.end_at_rest, given.steps), 0, 1)
     status = jnp.where(moves_on & (status == Status.CONVERGED), Status.INFEASIBLE, status).astype(jnp.int32)
     best = _best(shape, given, every, jumped, events_of(status, jumped | moves_on, options.jump_cost, counts))
     q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
