@@ -133,8 +133,8 @@ def test_shapes_that_are_equally_near_are_a_tie_and_curved_ones_have_normals_tha
     between = ("thumb", "spheres/0"), ("finger", "spheres/0")
     tied = [bool(task(each).tied(robot, kin, 1e-9)) for each in (("hand", "spheres/0"), between[0], ("hand", "world"))]
     assert tied == [True, False, True] and not task(*between).tied(robot, kin, 1e-9)
-    assert [task((name, "world")).has_given_normals(robot) for name in ("thumb", "palm")] == [True] * 2
-    assert not task(*between).has_given_normals(robot)
+    assert [bool(task((name, "cylinders/0")).held(robot, kin)) for name in ("thumb", "palm")] == [True] * 2
+    assert not task(*between).held(robot, kin)
 
 
 def test_steps_go_to_where_it_touches() -> None:

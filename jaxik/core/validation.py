@@ -78,15 +78,16 @@ def option(name: str, value: Any, dtype: Any, least: int = 0) -> jax.Array:
     return _placed(array)
 
 
-def flag(name: str, value: Any) -> jax.Array:
-    """A flag, or flags (*batch,)."""
-    try:
-        found = jnp.asarray(value)
-    except (TypeError, ValueError):
-        found = None
-    if found is None or found.dtype != jnp.bool_:
-        raise JaxikError(f"{name} is True or False, or an array (*batch,) of them, not {value!r}")
-    return found
+def flags(what: str, value: Any) -> jax.Array:
+    """`value` as bool; of numbers 0 and 1 alone are flags.
+
+    Args:
+      what: says what is allowed, as the beginning of an error.
+    """
+    given = None if isinstance(value, Tracer) else np.asarray(value)
+    if given is not None and not (given.dtype.kind in "biuf" and np.isin(given, (0, 1)).all()):
+        raise JaxikError(f"{what}, not {value!r}")
+    return jnp.asarray(value, bool)
 
 
 def _cast(value: Any, dtype: Any) -> "np.ndarray | jax.Array":

@@ -6,10 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.core import Tracer
 
+from jaxik.core import validation
 from jaxik.core.errors import JaxikError, JaxikWarning
 from jaxik.core.pytree import cast, leaf, pytree, set_fields
 from jaxik.kinematics.link_constants import Segments, segments
@@ -78,7 +76,9 @@ class Problem:
                 _check("limit", type(inside(limit)).__name__, inside(limit), self.robot)
         mask = self.dof_mask
         if mask is not None:
-            mask = _flags(mask)
+            # Indices, which it might be taken for, are told.
+            says = "dof_mask (*batch, nv) says of each degree of freedom whether it moves, True or False"
+            mask = validation.flags(says, mask)
             if mask.shape[-1:] != (self.robot.nv,):
                 raise JaxikError(f"dof_mask has shape (*batch, nv) with nv = {self.robot.nv}, not {mask.shape}")
         constraints = None if self.constraints is None else _named("constraints", self.constraints, (Task, Elastic))
@@ -192,16 +192,6 @@ def constants_of(robot: Robot, asking: Iterable[Any]) -> Segments:
     roots = (root for asks in asking for root in getattr(asks, "subtrees", ()))
     subtrees = tuple(dict.fromkeys(robot.topology.body_index(r) if isinstance(r, str) else r for r in roots))
     return segments(robot, plan(robot.topology, frames, subtrees))
-
-
-def _flags(mask: Any) -> jax.Array:
-    """A mask as bool; indices, which it might be taken for, are told."""
-    given = None if isinstance(mask, Tracer) else np.asarray(mask)
-    if given is not None and not (given.dtype.kind in "biuf" and np.isin(given, (0, 1)).all()):
-        raise JaxikError(
-            f"dof_mask (*batch, nv) says of each degree of freedom whether it moves, True or False, not {mask!r}"
-        )
-    return jnp.asarray(mask, bool)
 
 
 def constraints_of(problem: Problem, *, couplings: bool) -> dict[str, Task]:

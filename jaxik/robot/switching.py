@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
+from jaxik.core import validation
 from jaxik.core.errors import JaxikError, unknown_name
 from jaxik.kinematics.equality import Equality
 from jaxik.kinematics.model import RobotModel
@@ -36,7 +37,11 @@ def with_active(robot: Model, active: Mapping[str, Any]) -> Model:
         for equality in found:
             _check(topology, equality)
         grouped = found[0].name != name
-        columns = _chosen(name, value, len(found)) if grouped else _flags(name, value)[..., None]
+        columns = (
+            _chosen(name, value, len(found))
+            if grouped
+            else validation.flags(f"active[{name!r}] is True or False, (*batch) of them", value)[..., None]
+        )
         batch = np.broadcast_shapes(flags.shape[:-1], columns.shape[:-1])
         places = np.array([equality.index for equality in found])
         flags = jnp.broadcast_to(flags, (*batch, flags.shape[-1])).at[..., places].set(columns.astype(flags.dtype))
@@ -71,14 +76,6 @@ def _check(topology: Topology, equality: Equality) -> None:
         )
     if not topology.can_evaluate(equality):
         raise JaxikError(f"the equality constraint {equality.label!r} of {topology.name} cannot be evaluated")
-
-
-def _flags(name: str, value: Any) -> jax.Array:
-    """(*batch) of bool."""
-    given = None if isinstance(value, Tracer) else np.asarray(value)
-    if given is not None and not (given.dtype.kind in "biuf" and np.isin(given, (0, 1)).all()):
-        raise JaxikError(f"active[{name!r}] is True or False, (*batch) of them, not {value!r}")
-    return jnp.asarray(value, bool)
 
 
 def _chosen(name: str, value: Any, count: int) -> jax.Array:

@@ -23,13 +23,10 @@ from jaxik.core.errors import JaxikError
 from jaxik.core.pytree import leaf, pytree, set_fields, static
 from jaxik.kinematics.forward import Kinematics
 from jaxik.kinematics.frames import Frame
-from jaxik.kinematics.geometry import OBSTACLE_KINDS, geometry_of
+from jaxik.kinematics.geometry import geometry_of
 from jaxik.robot.robot import Robot
 from jaxik.tasks import arguments
 from jaxik.tasks.base import Task
-
-# Kinds of shapes whose normals count as given where rows are differentiated.
-GIVEN_NORMALS = "cylinder", "ellipsoid", "field", "points"
 
 
 class PairsTask(Task):
@@ -63,11 +60,11 @@ class PairsTask(Task):
         """Whether another pair is as near as one that has a row, and would have it instead ()."""
         return jnp.zeros((), bool)
 
-    def has_given_normals(self, robot: Robot) -> bool:
-        """Whether derivatives take the direction of a distance for given: of curved shapes, grids and points."""
-        kinds = dict(zip(geometry_of(robot.name, robot.geometry).names, robot.geometry.kinds, strict=True))  # type: ignore[union-attr]
-        named = {name for pair in self.table(robot).names for name in pair}
-        return any(kinds.get(name, OBSTACLE_KINDS.get(name.split("/")[0])) in GIVEN_NORMALS for name in named)
+    def held(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """Whether an active pair has a normal that counts as given where rows are differentiated ()."""
+        pairs = self.nearest(robot, kin)
+        active = self.active(pairs.distance - self.distance, 0.0)
+        return jnp.any(active & self.pairs_at(robot, kin, pairs).held)
 
     def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
         return shape_frames(geometry_of(robot.name, robot.geometry))

@@ -71,23 +71,29 @@ class DistanceTask(PairsTask):
 
     def check(self, robot: Robot) -> None:
         super().check(robot)
-        for pair in self.pairs:
-            table_of(robot.topology, geometry_of(robot.name, robot.geometry), self.world, (pair,))
+        self._tables(robot)
+
+    def _tables(self, robot: Robot) -> list[PairTable]:
+        """What each pair of names stands for."""
+        geometry = geometry_of(robot.name, robot.geometry)
+        return [table_of(robot.topology, geometry, self.world, (pair,)) for pair in self.pairs]
+
+    def _every(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        """Of each row the distances (rows, p) of all pairs, infinite of those that are not its own."""
+        geometry, table = geometry_of(robot.name, robot.geometry), self.table(robot)
+        return self._by_row(robot, table, jax.lax.stop_gradient(separations(geometry, self.world, table, kin)))
 
     def tied(self, robot: Robot, kin: Kinematics, within: jax.Array | float) -> jax.Array:
-        geometry, table = geometry_of(robot.name, robot.geometry), self.table(robot)
-        every = self._by_row(robot, table, separations(geometry, self.world, table, kin))
+        every = self._every(robot, kin)
         if every.shape[1] < 2:
             return jnp.zeros((), bool)
         least, second = jnp.sort(every, axis=1)[:, :2].T
         return jnp.any(second - least <= within)  # not of infinite ones
 
     def nearest(self, robot: Robot, kin: Kinematics) -> Nearest:
-        geometry, table = geometry_of(robot.name, robot.geometry), self.table(robot)
-        found = jax.lax.stop_gradient(separations(geometry, self.world, table, kin))
-        every = self._by_row(robot, table, found)
+        every = self._every(robot, kin)
         which = jnp.argmin(every, axis=1)
-        return Nearest(which, found[which])
+        return Nearest(which, jnp.min(every, axis=1))
 
     def active(self, excess: jax.Array, most: jax.Array | float) -> jax.Array:
         return ~jnp.isposinf(excess)
@@ -105,8 +111,5 @@ class DistanceTask(PairsTask):
         return jnp.where(masked, 0, jnp.where(masked, 0, found) - self.distance)
 
     def _by_row(self, robot: Robot, table: PairTable, distances: jax.Array) -> jax.Array:
-        """Of each row the distances (rows, p), infinite of pairs that are not its own."""
-        geometry = geometry_of(robot.name, robot.geometry)
-        tables = [table_of(robot.topology, geometry, self.world, (pair,)) for pair in self.pairs]
-        own = np.array([[names in each.names for names in table.names] for each in tables])
+        own = np.array([[names in each.names for names in table.names] for each in self._tables(robot)])
         return jnp.where(own, distances, jnp.inf)

@@ -51,13 +51,15 @@ def _linearize_at(arguments: tuple[Any, ...], stepped: Stepped) -> tuple[list[KK
 def _held(arguments: tuple[Any, ...], stepped: Stepped, inverses: list[KKTInverse]) -> jax.Array:
     """Whether a row is active () that derivatives take for given in part."""
     problem, q, motion, *_ = arguments
-    asked = (problem.tasks | constraints_of(problem, couplings=True)).values()
-    if any(isinstance(task, PairsTask) and task.has_given_normals(problem.robot) for task in asked):
-        return jnp.ones((), bool)
-    if not stepped.choices:
+    asked = [*problem.tasks.values(), *constraints_of(problem, couplings=True).values()]
+    pairs = [task for task in asked if isinstance(task, PairsTask)]
+    if not pairs and not stepped.choices:
         return jnp.zeros((), bool)
-    held = held_rows(limits_of(problem), problem.robot, evaluated(problem, q), motion, stepped.choices)
-    active = [kkt.rows[: held.size] & held for kkt in inverses if kkt.rows.size]
+    robot, kin = problem.robot, evaluated(problem, q)
+    active = [task.held(robot, kin)[None] for task in pairs]
+    if stepped.choices:
+        held = held_rows(limits_of(problem), robot, kin, motion, stepped.choices)
+        active += [kkt.rows[: held.size] & held for kkt in inverses if kkt.rows.size]
     return jnp.any(jnp.concatenate([jnp.zeros(1, bool), *active]))
 
 

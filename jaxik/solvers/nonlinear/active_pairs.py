@@ -191,9 +191,9 @@ def trust(point: LevelsAt, above: Levels, cotangents: tuple[jax.Array, ...], squ
             held = held | jnp.any(task.active & found.held)
         elif isinstance(pairs := given_task(task), PairsTask):
             # A constraint: what it is at the solution, both sides alike.
-            found = pairs.curvatures_at(robot, kin, pairs.nearest(robot, kin))
-            kink = kink | jnp.any(found.switches) | pairs.tied(robot, kin, at(VISIBLE, kin.q.dtype))
-            held = held | jnp.any(found.held)
+            switches = pairs.curvatures_at(robot, kin, pairs.nearest(robot, kin)).switches
+            kink = kink | jnp.any(switches) | pairs.tied(robot, kin, at(VISIBLE, kin.q.dtype))
+            held = held | pairs.held(robot, kin)
     return Trust(kink, held)
 
 

@@ -29,10 +29,10 @@ from jaxik.numerics.kronecker import offsets
 from jaxik.problem.arguments import cast_problem, check_problem, configuration, keys_of_places, random_key
 from jaxik.problem.problem import Problem, elastic_constraints_of, limits_of, with_tasks
 from jaxik.results.track import Track
-from jaxik.solvers.nonlinear.formulation import errors, evaluate
+from jaxik.solvers.nonlinear.formulation import errors, evaluate, met
 from jaxik.solvers.planning.options import PlanningOptions
 from jaxik.solvers.planning.planner import Planned, planning_method
-from jaxik.solvers.planning.projection import keeps, manifold_of, project
+from jaxik.solvers.planning.projection import manifold_of, project
 from jaxik.solvers.planning.setting import Rates, moving_dofs, rates_of
 from jaxik.solvers.planning.shortcuts import Path
 from jaxik.solvers.planning.timing import Image, Timed, timed
@@ -214,13 +214,15 @@ def _followed_one(num_steps: int, problem: Problem, planned: Planned, dt: jax.Ar
     _, (factors, all_of) = lax.scan(slower, jnp.ones((), dt.dtype), None, length=PASSES)
     found = jax.tree.map(lambda x: x[-1], all_of)
     within = jnp.all((found["speed_share"] <= HELD) & (found["acceleration_share"] <= HELD))
-    kept = jnp.all(jax.vmap(lambda q: keeps(manifold, q))(found["q"]))
+    reported = lambda q: errors(manifold, evaluate(manifold, q))  # noqa: E731
+    residuals, start = jax.vmap(reported)(found["q"]), planned.path.points[0]
+    kept = jnp.all(jax.vmap(lambda each: met(manifold, each, tuple(each)))(residuals))
     jumps = (planned.status == Status.CONVERGED) & ~(within & kept & (factors[-1] >= SLOWEST))
     found = jax.tree.map(lambda x: jnp.where(jumps, jnp.zeros_like(x), x), found) | {
-        "q": jnp.where(jumps, planned.path.points[0], found["q"]),
+        "q": jnp.where(jumps, start, found["q"]),
         "status": jnp.where(jumps, Status.TIMEOUT, found["status"]).astype(jnp.int32),
     }
-    return found | {"residuals": jax.vmap(lambda q: errors(manifold, evaluate(manifold, q)))(found["q"])}
+    return found | {"residuals": jax.tree.map(lambda x, there: jnp.where(jumps, there, x), residuals, reported(start))}
 
 
 def _at_rates(

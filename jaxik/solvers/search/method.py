@@ -11,9 +11,10 @@ from jaxik.solvers.nonlinear.finalize import Found, finalize
 from jaxik.solvers.nonlinear.formulation import formulation
 from jaxik.solvers.nonlinear.hard_constraint import clearances, without_clearance
 from jaxik.solvers.nonlinear.phases import aimed, phases
+from jaxik.solvers.nonlinear.whole_turns import unwrap_to_reference
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search.attempts import begun, first_phases
-from jaxik.solvers.search.preference import merit, unwrap_to_reference
+from jaxik.solvers.search.preference import merit
 from jaxik.solvers.search.starts import StartSampler, starts_of
 
 # Lanes where limits keep shapes apart. Searches of a Panda among 20 boxes take 0.59 of the time of 128 lanes, with

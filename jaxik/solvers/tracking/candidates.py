@@ -4,17 +4,17 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
+from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import cast, core_ranks
-from jaxik.kinematics.topology import JointType, dofs_of_entries
+from jaxik.kinematics.topology import dofs_of_entries
 from jaxik.numerics.indexing import with_entry
 from jaxik.numerics.linalg import static_gather
 from jaxik.problem.problem import Problem
-from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.continuation import continued
 from jaxik.solvers.nonlinear.formulation import formulation
+from jaxik.solvers.nonlinear.whole_turns import unwrap_to_reference
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.tracking.targets import Values, placed
 
@@ -42,8 +42,8 @@ class Candidates(NamedTuple):
 
 
 def candidates(
-    values: Values,
     problem: Problem,
+    values: Values,
     length: int,
     steps: jax.Array,
     shape: tuple[int, ...],
@@ -58,8 +58,8 @@ def candidates(
     there, or no solution was found, it goes on from another. A few go on as they are.
 
     Args:
-      values: over time (T, *batch, ...), with all batch axes or none of size one; {} where no target changes.
       problem: of the path's tasks alone.
+      values: over time (T, *batch, ...), with all batch axes or none of size one; {} where no target changes.
       length: of the values, T.
       steps: how many of them count (); those behind are as the last.
       shape: the batch axes.
@@ -70,15 +70,9 @@ def candidates(
     """
     origin = jnp.arange(lanes) * steps // lanes
     options = cast(SolveOptions(max_steps=STEPS), first.dtype)
-    moves = _chosen(problem)
     lane = jnp.arange(lanes).reshape(-1, *(1,) * len(shape))
     patient = lane % PATIENT == 0
-    # All at once: what draws is 80 kernels, and would be as many again in the loop.
-    drawn = problem.robot.sample(key, (2 + length // PATIENCE, lanes, *shape)).astype(first.dtype)
-    drawn = jnp.where(moves, drawn, first)
-    if starts:
-        turned = _within_half_a_turn(problem.robot, drawn, first)
-        drawn = jnp.where((lane % 2 == 1)[..., None], turned, drawn)
+    drawn = _drawn(problem, first, starts, key, 2 + length // PATIENCE, lanes)
 
     def waypoint(k: Any) -> jax.Array:
         """Where each lane is (L,) at step k."""
@@ -117,17 +111,22 @@ def candidates(
     return found._replace(missed=found.missed & counts, miss=found.miss * counts)
 
 
-def _within_half_a_turn(robot: Robot, q: jax.Array, about: jax.Array) -> jax.Array:
-    """Configurations (..., *batch, nq) with hinges whole turns away, nearest to another, where limits allow."""
-    joints = [j for j in robot.topology.scalar_joints if robot.topology.joints[j].type == JointType.HINGE]
-    if not joints:
-        return q
-    places = [robot.topology.joints[j].q_index for j in joints]
-    lower, upper = (static_gather(x, joints, -1) for x in (robot.limit_lower, robot.limit_upper))
-    away = static_gather(q - about, places, -1)
-    nearest = static_gather(about, places, -1) + away - 2 * jnp.pi * jnp.round(away / (2 * jnp.pi))
-    inside = (nearest >= lower) & (nearest <= upper)
-    return q.at[..., np.array(places, int)].set(jnp.where(inside, nearest, static_gather(q, places, -1)))
+def _drawn(problem: Problem, first: jax.Array, starts: bool, key: jax.Array, count: int, lanes: int) -> jax.Array:
+    """Configurations (count, L, *batch, nq) from which lanes begin; every second lane's without turns more than needed.
+
+    All at once: what draws is 80 kernels, and would be as many again in the loop of the waypoints.
+    """
+    drawn = problem.robot.sample(key, (count, lanes, *first.shape[:-1])).astype(first.dtype)
+    drawn = jnp.where(_chosen(problem), drawn, first)
+    if not starts:
+        return drawn
+
+    def unwrapped(problem: Problem, q: jax.Array, first: jax.Array) -> jax.Array:
+        return unwrap_to_reference(formulation(problem), q, first)
+
+    arguments = {"problem": problem, "q": drawn, "first": first}
+    near = over_batch(unwrapped, arguments, {"problem": core_ranks(problem), "q": 1, "first": 1})
+    return jnp.where((jnp.arange(lanes) % 2 == 1).reshape(-1, *(1,) * first.ndim), near, drawn)
 
 
 def _chosen(problem: Problem) -> jax.Array:

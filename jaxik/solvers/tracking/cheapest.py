@@ -35,14 +35,14 @@ def _layers(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> _L
         name: fields for name, fields in given.values.items() if name in path.tasks or name in (path.constraints or {})
     }
     first = jnp.broadcast_to(problem.robot.q_home if q0 is None else q0, (*shape, problem.robot.nq))
-    every = path, length, given.steps, shape, first, q0 is not None, lanes, key
-    if not may_be_free(problem, given.values):
-        return _Layers(candidates(followed, *every), jnp.ones((length, *shape), jnp.int32), None)
-    waypoints = asked(problem, given.values, shape, given.steps)
-    found = candidates(looked_ahead(problem, followed, waypoints), *every)
+    waypoints = asked(problem, given.values, shape, given.steps) if may_be_free(problem, given.values) else None
+    if waypoints is not None:
+        followed = looked_ahead(problem, followed, waypoints)
+    found = candidates(path, followed, length, given.steps, shape, first, q0 is not None, lanes, key)
+    if waypoints is None:
+        return _Layers(found, jnp.ones((length, *shape), jnp.int32), None)
     ahead, here = Candidates(*(_of_lanes(x, waypoints.after) for x in found)), waypoints.here[:, None]
-    found = ahead._replace(missed=ahead.missed & here, miss=ahead.miss * here)
-    return _Layers(found, waypoints.steps, waypoints)
+    return _Layers(ahead._replace(missed=ahead.missed & here, miss=ahead.miss * here), waypoints.steps, waypoints)
 
 
 def _of_lanes(x: jax.Array, waypoint: jax.Array) -> jax.Array:

@@ -16,6 +16,7 @@ from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.topology import Topology
 from jaxik.problem.problem import Problem, constants_of, with_tasks
+from jaxik.solvers.tracking.horizon import ways
 from jaxik.solvers.tracking.path_setting import path_tasks
 from jaxik.solvers.tracking.targets import Values, placed
 from jaxik.tasks.weights import row_weights
@@ -92,9 +93,8 @@ def between(topology: Topology, q: jax.Array, start: jax.Array | None, asked: As
     here = jnp.where(first, there if start is None else start, here)
     length = jnp.maximum(asked.after - asked.before, 1)
     share = jnp.clip((_times(q[..., 0]) - asked.before) / length, 0, 1).astype(q.dtype)[..., None]
-    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")(here, there)
     go = jnp.vectorize(functools.partial(manifold.integrate, topology), signature="(q),(v)->(q)")
-    return jnp.where(asked.here[..., None], q, go(here, share * way))
+    return jnp.where(asked.here[..., None], q, go(here, share * ways(topology, here, there)))
 
 
 def _times(x: jax.Array) -> jax.Array:

@@ -93,9 +93,15 @@ class Horizon(NamedTuple):
         return total
 
 
+def ways(topology: Any, before: jax.Array, after: jax.Array) -> jax.Array:
+    """Displacements (..., nv) from configurations (..., nq) to others."""
+    way = functools.partial(manifold.difference, topology)
+    return jnp.vectorize(way, signature="(q),(q)->(v)")(before, after)
+
+
 def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:
     """Displacements to each stage (N, *batch, nv), and their first and second differences; zero where there is none."""
-    way = jnp.vectorize(lambda a, b: manifold.difference(topology, a, b), signature="(q),(q)->(v)")(q[:-1], q[1:])
+    way = ways(topology, q[:-1], q[1:])
     found = [jnp.concatenate([jnp.zeros_like(way[:1]), way])]
     for _ in range(ORDERS - 1):
         found.append(found[-1] - later(found[-1], 1))

@@ -105,7 +105,7 @@ class WholePathOptions:
             candidates=candidates,
             longest_step=longest,
             jump_cost=validation.option("jump_cost", self.jump_cost, jnp.int32, least=1),
-            end_at_rest=validation.flag("end_at_rest", self.end_at_rest),
+            end_at_rest=validation.flags("end_at_rest is True or False, (*batch) of them", self.end_at_rest),
             smoothing_steps=validation.option("smoothing_steps", self.smoothing_steps, jnp.int32),
             smoothing_tolerance=validation.positive("smoothing_tolerance", self.smoothing_tolerance),
             seed=validation.option("seed", self.seed, jnp.int32),

@@ -172,7 +172,7 @@ def _status(
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
     worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)
     missed = (plan.status == Status.STALLED) | (plan.status == Status.COLLIDES) | plan.jumped
-    missed = missed | _nearer_than_asked(horizon, q)[ORDERS:]
+    missed = missed | _inexact_distances(horizon, q)[ORDERS:]
     curved = jnp.asarray([len(j.v_indices) > 1 for j in horizon.problem.robot.topology.joints for _ in j.v_indices])
     turns = jnp.any(rows.moves & curved, axis=(0, -1))
     worst = marked(worst, missed | turns | ~solved, DerivativeStatus.APPROXIMATE)
@@ -180,22 +180,23 @@ def _status(
     return marked(worst, ~valid | (plan.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE)
 
 
-def _nearer_than_asked(horizon: Horizon, q: jax.Array) -> jax.Array:
-    """Whether shapes are nearer than is aimed at (N, *batch), where the curvature of their distance is left out.
+def _inexact_distances(horizon: Horizon, q: jax.Array) -> jax.Array:
+    """Whether a distance has a derivative that leaves something out (N, *batch).
 
-    And everywhere where a task takes the direction of a distance for given.
+    How it curves, where shapes are nearer than is aimed at, or how its normal turns, of one that is to be met.
     """
-    found = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, PairsTask)}
-    given = any(not task.one_sided and task.has_given_normals(horizon.problem.robot) for task in found.values())
-    tasks = {n: task for n, task in found.items() if task.one_sided}
-    if given or not tasks:
-        return jnp.full(q.shape[:-1], given)
+    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, PairsTask)}
+    if not tasks:
+        return jnp.zeros(q.shape[:-1], bool)
 
     def of_stage(problem: Problem, q: jax.Array) -> jax.Array:
         robot = problem.robot
         kin = forward(constants_of(robot, problem.tasks.values()), q)
-        nearer = [jnp.any(task.residual(robot, kin) != 0) for task in problem.tasks.values()]
-        return jnp.any(jnp.stack(nearer))
+
+        def inexact(task: PairsTask) -> jax.Array:
+            return jnp.any(task.residual(robot, kin) != 0) if task.one_sided else task.held(robot, kin)
+
+        return jnp.any(jnp.stack([inexact(task) for task in problem.tasks.values()]))  # type: ignore[arg-type]
 
     problem = with_tasks(horizon.problem, tasks)
     return over_batch(of_stage, {"problem": problem, "q": q}, {"problem": core_ranks(problem), "q": 1})

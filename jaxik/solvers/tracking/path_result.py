@@ -11,7 +11,6 @@ from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import Status
 from jaxik.core.trees import part_units
-from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.limits.elastic import Elastic
 from jaxik.limits.shares import shares_of
@@ -28,7 +27,7 @@ from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances
 from jaxik.solvers.tracking.banded import ORDERS, later
-from jaxik.solvers.tracking.horizon import coordinates
+from jaxik.solvers.tracking.horizon import coordinates, ways
 from jaxik.solvers.tracking.loop import described_of
 from jaxik.solvers.tracking.path_setting import RESTING, Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
@@ -53,8 +52,7 @@ def described(
     bounds, yielding = bounds_of(problem, dt, given.options.longest_step)[0], elastic_bounds_of(problem, dt)
     topology, spread = problem.robot.topology, dt[..., None]
     before = q[:1] if q0 is None else jnp.broadcast_to(q0, q[:1].shape)
-    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")
-    speed = way(jnp.concatenate([before, q[:-1]]), q) / spread
+    speed = ways(topology, jnp.concatenate([before, q[:-1]]), q) / spread
     if q0 is None:
         # A free start is in motion already: at the acceleration of the first steps, where these are no jumps.
         second, third = (speed[jnp.minimum(k, given.steps - 1)] for k in (1, 2))
@@ -194,8 +192,7 @@ def _every(flags: Iterable[jax.Array]) -> jax.Array:
 
 def moves_at_rest(topology: Any, q: jax.Array, ends_at_rest: jax.Array, steps: jax.Array) -> jax.Array:
     """Whether motions (T + 1, k, *batch, nq) move in a step in which they are to be at rest (T, k, *batch)."""
-    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")(q[:-1], q[1:])
-    moves = jnp.any(jnp.abs(way) > STILL, axis=-1)
+    moves = jnp.any(jnp.abs(ways(topology, q[:-1], q[1:])) > STILL, axis=-1)
     time = jnp.arange(moves.shape[0]).reshape(-1, *(1,) * (moves.ndim - 1))
     return moves & ends_at_rest & (time >= steps - RESTING) & (time < steps)
 

@@ -32,7 +32,7 @@ from jaxik.problem.problem import (
 )
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
-from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon
+from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon, ways
 from jaxik.solvers.tracking.options import WholePathOptions
 from jaxik.solvers.tracking.shortest_path import LONGEST_STEP
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
@@ -249,6 +249,6 @@ def horizon_of(
 
 def jumps_of(topology: Any, q: jax.Array, bounds: jax.Array) -> jax.Array:
     """Whether the displacement to each configuration but the first is out of bounds (T, *batch)."""
-    way = jnp.vectorize(functools.partial(manifold.difference, topology), signature="(q),(q)->(v)")(q[:-1], q[1:])
+    way = ways(topology, q[:-1], q[1:])
     outside = jnp.any((way < bounds[0]) | (way > bounds[1]), axis=-1)
     return jnp.concatenate([jnp.zeros_like(outside[:1], shape=(1, *outside.shape[1:])), outside])
