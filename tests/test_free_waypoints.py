@@ -9,6 +9,7 @@ import jaxlie
 import mujoco
 import numpy as np
 import pytest
+import scipy.optimize
 
 import jaxik
 from jaxik import (
@@ -178,25 +179,100 @@ def bent(side: float) -> np.ndarray:
     return (1 - share) * [-0.9, 0.2, 0.0] + share * [0.9, 0.2, 0.0] + np.sin(np.pi * share) * [-side / 2, side, 0.0]
 
 
-@pytest.fixture(scope="module")
-def around() -> Track:
-    world = World(spheres=Spheres([[0.72, 0.0, 0.0]], [0.08]))
-    limits = (ConfigurationLimit(), CollisionLimit(world, margin=0.005), VelocityLimit(2.5))
+BALL, RADIUS, MARGIN = np.array([0.72, 0.0, 0.0]), 0.08, 0.005
+
+
+def around_the_ball(ball: Any) -> Track:
+    limits = (
+        ConfigurationLimit(),
+        CollisionLimit(World(spheres=Spheres(ball[None], [RADIUS])), margin=MARGIN),
+        VelocityLimit(10.0),
+    )
     begin = np.stack([bent(1.8), bent(-1.8)], axis=1)
-    goal = tips(begin[-1])
     tip = {
-        "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(goal), (STEPS, 1, 1))),
+        "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(tips(begin[-1])), (STEPS, 1, 1))),
         "position_cost": costs(STEPS - 1)[:, None, None],
     }
-    return track(points(limits), bent(0.0)[0], DT, {"tip": tip}, mode="whole", initial=begin)
+    options = WholePathOptions(smoothing_tolerance=1e-8)
+    return track(points(limits), bent(0.0)[0], DT, {"tip": tip}, mode="whole", initial=begin, options=options)
+
+
+@pytest.fixture(scope="module")
+def around() -> Track:
+    return around_the_ball(BALL)
+
+
+def room_at_the_ball(q: np.ndarray) -> np.ndarray:
+    """By how much more than is aimed at the three links are from the ball (..., 3), at configurations (..., 3)."""
+    angles, lengths = np.cumsum(q, axis=-1), np.array([0.4, 0.3, 0.15])
+    ways = lengths[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=-1)
+    begin = np.cumsum(ways, axis=-2) - ways
+    share = np.clip(((BALL[:2] - begin) * ways).sum(-1) / lengths**2, 0, 1)
+    away = np.linalg.norm(begin + share[..., None] * ways - BALL[:2], axis=-1)
+    return away - RADIUS - 0.02 - MARGIN * 1.05
+
+
+def slopes(of: Any, q: np.ndarray) -> np.ndarray:
+    """Of a function of one waypoint, at all of a motion (T, 3): (T, k, 3)."""
+    step = 1e-6 * np.eye(3)
+    return np.stack([(of(q + h) - of(q - h)) / 2e-6 for h in step], axis=-1)
+
+
+def least_motion_around_the_ball(begin: np.ndarray) -> np.ndarray:
+    """From a motion (STEPS, 3), by sequential quadratic programming of another library."""
+    square, goal, start = _moving(), tips(begin[-1])[:2], bent(0.0)[0]
+
+    def all_slopes(x: np.ndarray) -> np.ndarray:
+        own = slopes(room_at_the_ball, x.reshape(STEPS, 3))
+        return np.einsum("tkj,ts->tksj", own, np.eye(STEPS)).reshape(3 * STEPS, 3 * STEPS)
+
+    def last(x: np.ndarray) -> np.ndarray:
+        angles = np.cumsum(x[-3:])
+        return np.array([0.4, 0.3, 0.15]) @ np.stack([np.cos(angles), np.sin(angles)], axis=-1) - goal
+
+    found = scipy.optimize.minimize(
+        lambda x: np.einsum("ti,ts,si", x.reshape(STEPS, 3) - start, square, x.reshape(STEPS, 3) - start) / 2,
+        begin.ravel(),
+        jac=lambda x: (square @ (x.reshape(STEPS, 3) - start)).ravel(),
+        constraints=[
+            {"type": "ineq", "fun": lambda x: room_at_the_ball(x.reshape(STEPS, 3)).ravel(), "jac": all_slopes},
+            {"type": "eq", "fun": last},
+        ],
+        method="SLSQP",
+        options={"maxiter": 500, "ftol": 1e-14},
+    )
+    assert found.success
+    return found.x.reshape(STEPS, 3)
 
 
 def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(around: Track) -> None:
     around.check()
     elbow = np.asarray(around.q)[STEPS // 2, :, 1]
     assert elbow[0] > 0.3 and elbow[1] < -0.3
-    away = np.linalg.norm(tips(around.q) - [0.72, 0.0, 0.0], axis=-1)
-    assert away.min() > 0.08 + 0.02
+    assert room_at_the_ball(np.asarray(around.q)).min() > -1e-7
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_no_motion_beside_one_around_an_obstacle_costs_less(around: Track, side: int) -> None:
+    found = least_motion_around_the_ball(np.asarray(around.q)[:, side])
+    np.testing.assert_allclose(around.q[:, side], found, atol=1e-5)
+
+
+def test_a_motion_around_an_obstacle_has_derivatives(around: Track) -> None:
+    """By the place of the obstacle, beside central differences."""
+
+    def motion(ball: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = around_the_ball(ball)
+        return found.q, found.derivative_status
+
+    way = np.array([0.6, 0.8, 0.0])
+    (_, status), (tangent, _) = jax.jvp(motion, (jnp.asarray(BALL),), (jnp.asarray(way),))
+    assert (np.asarray(status) == DerivativeStatus.EXACT).all()
+    before = whole_path._cache_size()
+    ahead, behind = (np.asarray(around_the_ball(BALL + h * way).q) for h in (1e-5, -1e-5))
+    assert whole_path._cache_size() == before  # an obstacle that moves compiles nothing
+    assert np.abs(tangent).max() > 0.5
+    np.testing.assert_allclose(tangent, (ahead - behind) / 2e-5, atol=1e-5)
 
 
 def test_costs_over_a_horizon_are_weighed_where_no_task_has_a_tolerance() -> None:

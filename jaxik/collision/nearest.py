@@ -110,10 +110,15 @@ def pairs_at(geometry: Geometry, world: World | None, table: PairTable, kin: Kin
 
     Normals and points are computed for these alone: once as if all of them were of one class, and then of the next.
     """
-    given, which = operands(geometry, world, table, kin), nearest.which
+    found = pairs_of(geometry, world, table, kin, nearest.which)
+    return found._replace(distance=with_derivative_of(nearest.distance, found.distance))
+
+
+def pairs_of(geometry: Geometry, world: World | None, table: PairTable, kin: Kinematics, which: jax.Array) -> Pairs:
+    """The same, with distances that are computed as well: of pairs that were chosen elsewhere."""
+    given = operands(geometry, world, table, kin)
     contact = contacts_at(given, which)
-    distance = with_derivative_of(nearest.distance, contact.distance)
-    return Pairs(distance, _rows(contact, table, kin, which), _held(given, which))
+    return Pairs(contact.distance, _rows(contact, table, kin, which), _held(given, which))
 
 
 # A gradient looks at the same pairs in several places.

@@ -14,6 +14,7 @@ from jaxik.collision.nearest import (
     nearest_distances,
     nearest_pairs,
     pairs_at,
+    pairs_of,
 )
 from jaxik.collision.pairs import NamedPairs, PairTable, named_pairs
 from jaxik.collision.shapes import shape_frames
@@ -77,6 +78,11 @@ class PairsTask(Task):
         """Some pairs (rows,), with their rows."""
         geometry = geometry_of(robot.name, robot.geometry)
         return pairs_at(geometry, self.world, self.table(robot), kin, pairs)
+
+    def pairs_of(self, robot: Robot, kin: Kinematics, which: jax.Array) -> Pairs:
+        """The same of pairs that were chosen elsewhere, by their places (rows,)."""
+        geometry = geometry_of(robot.name, robot.geometry)
+        return pairs_of(geometry, self.world, self.table(robot), kin, which)
 
     def curvatures_at(self, robot: Robot, kin: Kinematics, pairs: Nearest) -> Curvatures:
         """Of some pairs (rows,)."""

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-# Slacks begin at least so large, and larger by how far a limit of the kind is passed; multipliers begin at this.
+# Slacks begin at least so large where a limit says nothing else, and larger by how far one of its kind is passed;
+# multipliers begin at this.
 FIRST_SLACK, FIRST_MULTIPLIER = 0.1, 1e-2
 # The first mu of limits that yield, in its units: with 0.01 multipliers of what is passed by far began next to rho, and
 # only a hundredth of a step could be taken.
@@ -44,7 +45,7 @@ class Distances(NamedTuple):
       width (kinds, N, *batch, nv): half of what is between the bounds.
       scale: the unit of mu.
       price: rho, infinite where a limit holds.
-      first_mu (kinds, N, *batch, nv): the mu that limits begin with that yield.
+      first_mu, first_slack (kinds, N, *batch, nv): the mu that limits begin with that yield, and the least slack.
     """
 
     room: jax.Array
@@ -53,6 +54,7 @@ class Distances(NamedTuple):
     scale: jax.Array
     price: jax.Array
     first_mu: jax.Array
+    first_slack: jax.Array
 
 
 class Interior(NamedTuple):
@@ -72,6 +74,7 @@ def distances(
     weight: jax.Array,
     penalty: jax.Array | float = jnp.inf,
     first_mu: float = FIRST_MU,
+    first_slack: jax.Array | float = FIRST_SLACK,
     least_width: float = LEAST_WIDTH,
 ) -> Distances:
     """Of values (kinds, N, *batch, nv) between bounds, infinite where there is none, and where they count.
@@ -80,6 +83,7 @@ def distances(
       weight: of the squared value in what a motion pays.
       penalty: rho by the unit of the values, infinite where a limit holds.
       first_mu: of limits that yield, to begin with.
+      first_slack: of all, to begin with.
       least_width: of these [the unit of the values].
     """
     finite = jnp.isfinite(jnp.stack([lower, upper]))
@@ -93,13 +97,15 @@ def distances(
     scale = jnp.where(some, weight * width**2, 1)
     # Not infinity times the width, whose derivative is NaN.
     price = jnp.where(holds, jnp.inf, jnp.where(holds, 0, penalty) * width)
-    return Distances(room, counts, width, scale, price, jnp.full_like(width, first_mu))
+    return Distances(
+        room, counts, width, scale, price, jnp.full_like(width, first_mu), jnp.broadcast_to(first_slack, width.shape)
+    )
 
 
 def begun(distances: Distances) -> Interior:
     """Slacks and multipliers to begin with; those of elastic limits are exactly where s z = (rho - z) t = mu."""
     most = jnp.max(jnp.where(distances.counts, -distances.room, 0), axis=(0, 2, -1), keepdims=True, initial=0)
-    slack = jnp.where(distances.counts, jnp.maximum(distances.room, FIRST_SLACK + most), 1)
+    slack = jnp.where(distances.counts, jnp.maximum(distances.room, distances.first_slack + most), 1)
     multiplier = jnp.where(distances.counts, FIRST_MULTIPLIER * distances.scale, 0)
     elastic = distances.counts & jnp.isfinite(distances.price)
     price = jnp.where(elastic, distances.price / distances.scale, 1)
@@ -113,6 +119,13 @@ def begun(distances: Distances) -> Interior:
     slack = jnp.where(elastic, jnp.where(inner, larger, smaller), slack)
     multiplier = jnp.where(elastic, first / slack * distances.scale, multiplier)
     return Interior(slack, multiplier, yields, jnp.ones(distances.room.shape[3:-1], slack.dtype))
+
+
+def entered(inside: Interior, distances: Distances, fresh: jax.Array) -> Interior:
+    """With limits (kinds, N, *batch, nv) that are others than before: at the mean of s z, and s = z where these end."""
+    fresh, now = fresh & distances.counts, gap(inside, distances)[..., None]
+    slack = jnp.where(fresh, jnp.maximum(distances.room, jnp.sqrt(now)), inside.slack)
+    return inside._replace(slack=slack, multiplier=jnp.where(fresh, now * distances.scale / slack, inside.multiplier))
 
 
 def gap(inside: Interior, distances: Distances) -> jax.Array:
@@ -193,10 +206,10 @@ def moved(
     return Interior(slack, multiplier, yields, jnp.minimum(along, across)), along
 
 
-def passed(distances: Distances) -> jax.Array:
-    """By how much a limit that holds is passed at most, in half widths (*batch,); 0 for none."""
+def passed(distances: Distances, spare: jax.Array | float = 0.0) -> jax.Array:
+    """By how much a limit that holds is passed at most, beyond what it has to spare, in half widths (*batch,)."""
     holds = distances.counts & jnp.isinf(distances.price)
-    return jnp.max(jnp.where(holds, -distances.room, 0), axis=(0, 1, 2, -1), initial=0)
+    return jnp.max(jnp.where(holds, -distances.room - spare, 0), axis=(0, 1, 2, -1), initial=0)
 
 
 def ended(inside: Interior, distances: Distances) -> jax.Array:

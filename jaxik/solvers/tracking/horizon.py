@@ -17,6 +17,7 @@ from jaxik.problem.problem import Problem, constants_of, effective_joint_limits
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import curvature_of
 from jaxik.solvers.tracking.banded import ORDERS, later
+from jaxik.solvers.tracking.path_pairs import GivenPairs, PairsApart
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import groups, vmap_group
 from jaxik.tasks.weights import row_weights, weighted_rows
@@ -59,6 +60,7 @@ class Horizon(NamedTuple):
       loose (): whether they use it.
       elastic: limits that yield.
       yielding: of constraints that yield, the penalties (*batch,).
+      pairs: of shapes that are kept apart, by name of a task.
     """
 
     problem: Problem
@@ -75,6 +77,7 @@ class Horizon(NamedTuple):
     loose: jax.Array
     elastic: tuple[Elasticity, ...]
     yielding: dict[str, jax.Array]
+    pairs: GivenPairs
 
     @property
     def kinds(self) -> int:
@@ -129,14 +132,32 @@ def changes_of(horizon: Horizon, change: jax.Array) -> jax.Array:
     return horizon.with_elastic(jnp.concatenate([jnp.stack(found[1:]) * links_of(horizon.linked), change[None]]))
 
 
+class TaskRows(NamedTuple):
+    """Of tasks at each stage, group after group.
+
+    Attributes:
+      residual (m,), jacobian (m, nv): weighted.
+      tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
+      penalty (m,): of rows that yield, infinite for those of the path.
+      firm (m,): which rows are of constraints that hold.
+      apart, fresh (m,): which rows are of pairs of shapes, and are to be positive; and which of these are others
+        than before.
+    """
+
+    residual: jax.Array
+    jacobian: jax.Array
+    tolerance: jax.Array
+    penalty: jax.Array
+    firm: jax.Array
+    apart: jax.Array
+    fresh: jax.Array
+
+
 class Rows(NamedTuple):
     """At each stage.
 
     Attributes:
-      residual (m,), jacobian (m, nv): of the path and of constraints that yield, weighted.
-      tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
-      penalty (m,): of rows that yield, infinite for those of the path.
-      firm (m,): which rows are of constraints that hold.
+      residual, ..., fresh: as of `TaskRows`, of the path and of constraints that yield.
       preferred_square (nv, nv), preferred_gradient (nv,), preferred_cost (): of preferences, J'J, J'r and r'r / 2.
       curvature (nv, nv): what the Hessian has beyond J'J.
       at (nv,): coordinates of joints.
@@ -149,6 +170,8 @@ class Rows(NamedTuple):
     tolerance: jax.Array
     penalty: jax.Array
     firm: jax.Array
+    apart: jax.Array
+    fresh: jax.Array
     preferred_square: jax.Array
     preferred_gradient: jax.Array
     preferred_cost: jax.Array
@@ -176,8 +199,11 @@ def _kept(horizon: Horizon, tasks: Mapping[str, Task]) -> dict[str, Task]:
     return {n: t for n, t in tasks.items() if n in horizon.path or n in horizon.yielding}
 
 
-def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
-    """Rows (N, *batch, ...) of a motion, whose path curves as multipliers (N, *batch, m) press; None: not at all."""
+def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None, exact: bool = False) -> Rows:
+    """Rows (N, *batch, ...) of a motion, whose path curves as multipliers (N, *batch, m) press; None: not at all.
+
+    Distances of shapes curve if it is to be `exact`.
+    """
     problem, within = horizon.problem, horizon.within
 
     def of_stage(
@@ -192,13 +218,11 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         kin = forward(constants_of(robot, tasks.values()), q)
         kept = _kept(horizon, tasks)
         preferred = {n: t for n, t in tasks.items() if n not in kept}
-        residual, jacobian, tolerance, penalty, firm = _rows(
-            robot, kept, kin, stage, known, within, yielding, horizon.firm
-        )
+        found = _rows(robot, kept, kin, stage, known, within, yielding, horizon.firm)
         wanted, slopes, *_ = _rows(robot, preferred, kin, stage, known)
         bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
         if pull is not None:
-            bent = curvature_of(robot, kept, kin, pull) + curvature_of(robot, preferred, kin, wanted)
+            bent = curvature_of(robot, kept, kin, pull, exact) + curvature_of(robot, preferred, kin, wanted, exact)
             bent = jnp.where(stage & jnp.all(jnp.isfinite(bent)), bent, 0)
         lower, upper = manifold.tangent_bounds(effective_joint_limits(problem))
         at = manifold.scalar_coordinates(robot.topology, q)
@@ -206,11 +230,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None) -> Rows:
         if problem.dof_mask is not None:
             moves = moves & problem.dof_mask
         return Rows(
-            residual=residual,
-            jacobian=jacobian,
-            tolerance=tolerance,
-            penalty=penalty,
-            firm=firm,
+            **found._asdict(),
             preferred_square=slopes.T @ slopes,
             preferred_gradient=wanted @ slopes,
             preferred_cost=wanted @ wanted / 2,
@@ -237,16 +257,14 @@ def _rows(
     within: tuple[str, ...] = (),
     yielding: Mapping[str, jax.Array] = MappingProxyType({}),
     firm: tuple[str, ...] = (),
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]:
-    """Weighted residuals (m,), Jacobians (m, nv), tolerances (m,) of the tasks `within`, and penalties of `yielding`.
-
-    And which rows are of tasks that are `firm` (m,). Group after group.
-    """
+) -> TaskRows:
+    """The rows of tasks, with tolerances of those `within` and penalties of those `yielding`."""
     dtype = kin.q.dtype
     # Without tasks one row that asks for nothing: with none XLA, on one core, loses what LAPACK's calls are.
     count = 0 if tasks else 1
     none = jnp.zeros(count, dtype)
-    kept = [(none, jnp.zeros((count, robot.nv), dtype), none, none + jnp.inf, jnp.zeros(count, bool))]
+    no = jnp.zeros(count, bool)
+    kept = [TaskRows(none, jnp.zeros((count, robot.nv), dtype), none, none + jnp.inf, no, no, no)]
     for group in groups(tasks):
 
         def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, ...]:
@@ -263,10 +281,12 @@ def _rows(
         penalty = jnp.stack([jnp.asarray(yielding.get(name, jnp.inf), dtype) for name in group.names])[:, None]
         penalty = jnp.where(fine, penalty, jnp.inf) * jnp.ones_like(residual)
         holds = jnp.broadcast_to(jnp.asarray([name in firm for name in group.names])[:, None], residual.shape)
-        residual, boxes, penalty, holds = map(jnp.ravel, (residual, boxes, penalty, holds))
-        kept.append((residual, jacobian.reshape(-1, robot.nv), boxes, penalty, holds))
-    residual, jacobian, boxes, penalty, holds = map(jnp.concatenate, zip(*kept, strict=True))
-    return residual, jacobian, boxes, penalty, holds
+        pairs = [task for task in group.tasks if isinstance(task, PairsApart)]
+        apart = jnp.broadcast_to(fine & bool(pairs), residual.shape)
+        fresh = jnp.stack([task.fresh for task in pairs]) if pairs else jnp.zeros_like(apart)
+        residual, *rest = map(jnp.ravel, (residual, boxes, penalty, holds, apart, fresh))
+        kept.append(TaskRows(residual, jacobian.reshape(-1, robot.nv), *rest))
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
 def _boxes(task: Task, residual: Any) -> jax.Array:

@@ -25,7 +25,8 @@ from jaxik.solvers.tracking import barrier
 from jaxik.solvers.tracking.banded import ORDERS, adjoint
 from jaxik.solvers.tracking.horizon import Horizon, Rows, differences, evaluated
 from jaxik.solvers.tracking.kkt_system import KKTSystem, Unknowns, kkt_system, solution
-from jaxik.solvers.tracking.path_rows import as_rows, with_rows, yields
+from jaxik.solvers.tracking.path_pairs import PairsApart
+from jaxik.solvers.tracking.path_rows import TOUCHED, as_rows, with_rows, yields
 from jaxik.solvers.tracking.path_setting import Given, horizon_of, prepared
 from jaxik.solvers.tracking.smoothing import Smooth, distances_of, system_of
 from jaxik.tasks.clearance import PairsTask
@@ -57,12 +58,12 @@ def sensitivity(shape: tuple[int, ...], given: Given, plan: Any, about: Any) -> 
       plan, about: `Plan` and `Found` of `whole_path`.
     """
     horizon, q = _horizon(shape, given, about)
-    rows = evaluated(horizon, q, about.smooth.pull)
+    rows = evaluated(horizon, q, about.smooth.pull, exact=True)
     firm, given_way = _firmness(horizon, q, rows, about.smooth)
     kinds, both = horizon.kinds, jnp.sum(firm, axis=0)
     # Of an interior point that never began nothing is stiff.
     some = jnp.maximum(as_rows(both[kinds:], rows.residual.shape[-1]), jnp.finfo(q.dtype).tiny)
-    held = jnp.where(yields(rows), some, jnp.inf)
+    held = jnp.where(yields(rows) | rows.apart, some, jnp.inf)
     system, positive = kkt_system(horizon, q, rows, held, both[:kinds])
     status = _status(horizon, q, rows, plan, about, positive & ~about.rough, system.solves())
     # A horizon has names of tasks: it is no argument of a program.
@@ -99,7 +100,7 @@ def _horizon(shape: tuple[int, ...], given: Given, about: Any) -> tuple[Horizon,
     given, q = prepared(len(shape), given), about.smooth.q[ORDERS:]
     known = _known(shape, given)
     given = given._replace(values=_finite(given.values))
-    return horizon_of(shape, given, q, about.parted, jnp.ones((), q.dtype), known)
+    return horizon_of(shape, given, q, about.parted, jnp.ones((), q.dtype), known, pairs=about.smooth.pairs)
 
 
 def _known(shape: tuple[int, ...], given: Given) -> dict[str, jax.Array]:
@@ -170,9 +171,11 @@ def _status(
     weakly = (slack < near) & (multiplier < light) | (beyond < near) & (distances.price - multiplier < light)
     weakly = weakly & distances.counts
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
-    worst = marked(worst, jnp.any(weakly, axis=(0, 1, -1))[ORDERS:], DerivativeStatus.WEAKLY_ACTIVE)
+    kinks, inexact = (x[ORDERS:] for x in _trust_in_distances(horizon, q))
+    weakly = jnp.any(weakly, axis=(0, 1, -1))[ORDERS:] | kinks
+    worst = marked(worst, weakly, DerivativeStatus.WEAKLY_ACTIVE)
     missed = (plan.status == Status.STALLED) | (plan.status == Status.COLLIDES) | plan.jumped
-    missed = missed | _inexact_distances(horizon, q)[ORDERS:]
+    missed = missed | inexact
     curved = jnp.asarray([len(j.v_indices) > 1 for j in horizon.problem.robot.topology.joints for _ in j.v_indices])
     turns = jnp.any(rows.moves & curved, axis=(0, -1))
     worst = marked(worst, missed | turns | ~solved, DerivativeStatus.APPROXIMATE)
@@ -180,23 +183,30 @@ def _status(
     return marked(worst, ~valid | (plan.status == Status.NONFINITE), DerivativeStatus.UNAVAILABLE)
 
 
-def _inexact_distances(horizon: Horizon, q: jax.Array) -> jax.Array:
-    """Whether a distance has a derivative that leaves something out (N, *batch).
+def _trust_in_distances(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where distances have another derivative on each side, and where theirs leaves something out (N, *batch).
 
-    How it curves, where shapes are nearer than is aimed at, or how its normal turns, of one that is to be met.
+    Other faces, edges or ends of shapes that touch take over right beside; how a distance curves, of shapes that are
+    nearer than a task asks; or how its normal turns.
     """
-    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, PairsTask)}
+    kinds = PairsTask, PairsApart
+    tasks = {n: task for n, task in horizon.problem.tasks.items() if isinstance(task, kinds)}
     if not tasks:
-        return jnp.zeros(q.shape[:-1], bool)
+        return jnp.zeros(q.shape[:-1], bool), jnp.zeros(q.shape[:-1], bool)
 
-    def of_stage(problem: Problem, q: jax.Array) -> jax.Array:
+    def of_stage(problem: Problem, q: jax.Array) -> tuple[jax.Array, jax.Array]:
         robot = problem.robot
         kin = forward(constants_of(robot, problem.tasks.values()), q)
 
-        def inexact(task: PairsTask) -> jax.Array:
-            return jnp.any(task.residual(robot, kin) != 0) if task.one_sided else task.held(robot, kin)
+        def of_task(task: Any) -> tuple[jax.Array, jax.Array]:
+            if isinstance(task, PairsApart):
+                found, touches = task.curvatures(robot, kin), task.residual(robot, kin) < TOUCHED
+                return jnp.any(touches & found.switches), jnp.any(touches & found.held)
+            inexact = jnp.any(task.residual(robot, kin) != 0) if task.one_sided else task.held(robot, kin)
+            return jnp.zeros((), bool), inexact
 
-        return jnp.any(jnp.stack([inexact(task) for task in problem.tasks.values()]))  # type: ignore[arg-type]
+        kinks, inexact = zip(*map(of_task, problem.tasks.values()), strict=True)
+        return jnp.any(jnp.stack(kinks)), jnp.any(jnp.stack(inexact))
 
     problem = with_tasks(horizon.problem, tasks)
     return over_batch(of_stage, {"problem": problem, "q": q}, {"problem": core_ranks(problem), "q": 1})

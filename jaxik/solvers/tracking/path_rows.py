@@ -20,12 +20,26 @@ ROUNDED, FIRST_MU = 0.1, 0.01
 # 5e-3 of second order: in units of 0.01 that kept mu up for all limits (`barrier.MISSING`), and 200 steps were too few
 # for a hand to be upright on its way where 13 are enough.
 UNIT = 10.0
+# Distances of shapes count in this unit [m], and to use all of it costs so much. Of 64 motions of a Panda around a wall
+# 60 settle within 30 steps; in units of 0.1 m at a price of 0.01 none.
+APART, APART_PRICE = 3.0, 1.0
+# Shapes may be nearer than is aimed at by so much [m]: half of what that is beyond the margin at least.
+TOUCHED = 5e-5
+# Their slacks begin at least so large, in that unit, 9 mm: with 0.1 a motion went through an obstacle to its other
+# side, and motions around balls cost twice as much.
+FIRST_APART = 3e-3
 
 
 def as_kinds(x: jax.Array, nv: int) -> jax.Array:
     """Rows (N, *batch, m) as further kinds of limits (k, N, *batch, nv), filled up with zeros."""
     padded = jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, -x.shape[-1] % nv)])
     return jnp.moveaxis(padded.reshape(*x.shape[:-1], -1, nv), -2, 0)
+
+
+def behind_limits(x: jax.Array, horizon: Horizon) -> jax.Array:
+    """Rows (N, *batch, m) as further kinds behind those of limits, which have zeros."""
+    kinds = as_kinds(x, horizon.problem.robot.nv)
+    return jnp.pad(kinds, [(horizon.kinds, 0)] + [(0, 0)] * (kinds.ndim - 1))
 
 
 def as_rows(x: jax.Array, m: int) -> jax.Array:
@@ -42,13 +56,25 @@ def yields(rows: Rows) -> jax.Array:
 def with_rows(limits: barrier.Distances, horizon: Horizon, rows: Rows) -> barrier.Distances:
     """The distances of limits, and behind them those of rows to the ends of their boxes, where they count."""
     nv, may = rows.moves.shape[-1], yields(rows)
-    given = rows.residual, rows.tolerance, may, jnp.where(may, rows.penalty, 0)
-    value, width, may, penalty = (as_kinds(jnp.broadcast_to(x, rows.residual.shape), nv) for x in given)
-    counts = horizon.loose & (width > 0) | may & (horizon.limited > 0)
-    of_mu = jnp.where(may, penalty * ROUNDED, PRICE)
+    # Of one bound, which is half a width away at zero.
+    value, width = rows.residual - rows.apart * APART, jnp.where(rows.apart, APART, rows.tolerance)
+    given = value, width, may, jnp.where(may, rows.penalty, 0), rows.apart
+    value, width, may, penalty, apart = (as_kinds(jnp.broadcast_to(x, rows.residual.shape), nv) for x in given)
+    counts = horizon.loose & (width > 0) | may & (horizon.limited > 0) | apart
+    of_mu = jnp.where(may, penalty * ROUNDED, jnp.where(apart, APART_PRICE, PRICE))
     weight = of_mu / jnp.where(may, UNIT, jnp.where(width > 0, width, 1)) ** 2
     price = jnp.where(may, penalty, jnp.inf)
-    own = barrier.distances(value, -width, width, counts, weight, price, first_mu=FIRST_MU, least_width=UNIT)
+    own = barrier.distances(
+        value,
+        -width,
+        jnp.where(apart, jnp.inf, width),
+        counts,
+        weight,
+        price,
+        first_mu=FIRST_MU,
+        least_width=UNIT,
+        first_slack=jnp.where(apart, FIRST_APART, barrier.FIRST_SLACK),
+    )
     joined = jnp.concatenate
     return barrier.Distances(
         joined([limits.room, own.room], axis=1),
@@ -57,6 +83,7 @@ def with_rows(limits: barrier.Distances, horizon: Horizon, rows: Rows) -> barrie
         joined([jnp.broadcast_to(limits.scale, limits.width.shape), own.scale]),
         joined([jnp.broadcast_to(limits.price, limits.width.shape), own.price]),
         joined([limits.first_mu, own.first_mu]),
+        joined([limits.first_slack, own.first_slack]),
     )
 
 

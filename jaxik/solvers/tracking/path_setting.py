@@ -34,6 +34,7 @@ from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon, ways
 from jaxik.solvers.tracking.options import WholePathOptions
+from jaxik.solvers.tracking.path_pairs import GivenPairs, pairs_near, with_pairs
 from jaxik.solvers.tracking.shortest_path import LONGEST_STEP
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
@@ -182,6 +183,7 @@ def horizon_of(
     limited: jax.Array,
     known: Mapping[str, jax.Array] = MappingProxyType({}),
     loose: jax.Array | bool = False,
+    pairs: GivenPairs | None = None,
 ) -> tuple[Horizon, jax.Array]:
     """The horizon of a motion, and the motion with the stages before it.
 
@@ -192,6 +194,7 @@ def horizon_of(
       limited (): as of `Horizon`.
       known: by name of a task (T, *batch), whether its targets count.
       loose (): as of `Horizon`.
+      pairs: that are kept apart; None: the nearest.
     """
     topology, q0, dt = given.problem.robot.topology, given.q0, given.dt
 
@@ -228,8 +231,9 @@ def horizon_of(
         for name, (order, x) in elastic_bounds_of(given.problem, dt).items()
     )
     constraints = elastic_constraints_of(given.problem)
+    pairs = pairs_near(every, q) if pairs is None else pairs
     horizon = Horizon(
-        problem=every,
+        problem=with_pairs(every, pairs),
         path=path,
         firm=tuple(name for name in constraints_of(given.problem, couplings=True) if name in path),
         stage=stage,
@@ -243,6 +247,7 @@ def horizon_of(
         loose=jnp.asarray(loose),
         elastic=elastic,
         yielding={name: jnp.broadcast_to(each.row_penalty, shape) for name, each in constraints.items()},
+        pairs=pairs,
     )
     return horizon, q
 

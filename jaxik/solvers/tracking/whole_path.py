@@ -272,6 +272,7 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
 
     First exactly on the path, where jumps may be spread over several steps. Where one is left, or limits are passed,
     again, on both sides of it and within all limits. Where that does not do either, within the path's tolerances.
+    Beside obstacles all limits count from the first on: each looks for the same way around them.
     """
     topology, steps = given.problem.robot.topology, given.options.smoothing_steps
     # A motion that is given to begin with says nothing of where the path has to be left.
@@ -286,10 +287,10 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
     def smooth(phase: jax.Array, before: _Smoothed) -> _Smoothed:
         loose, now = phase == 2, before.smooth.q[ORDERS:]
         parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, spread, 1.0)))
-        limited = (phase > 0).astype(q.dtype)
+        limited = ((phase > 0) | beside).astype(q.dtype)
         horizon, found = horizon_of(shape, given, now, parted, limited)
         holds, yields_nowhere = kept(horizon, found)
-        done = jnp.all(parted == before.parted, axis=0) & before.smooth.settled & holds & (phase > 0)
+        done = jnp.all(parted == before.parted, axis=0) & (before.smooth.settled | beside) & holds & (phase > 0)
         done = done & (yields_nowhere | loose)
 
         def again() -> _Smoothed:
@@ -310,4 +311,5 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
 
     whole = parted_of(q, spread)
     begin = begun(*horizon_of(shape, given, q, whole, jnp.zeros((), q.dtype)))
+    beside = bool(begin.pairs)
     return lax.fori_loop(0, 3, smooth, _Smoothed(begin, whole, jnp.zeros(shape, bool), q))

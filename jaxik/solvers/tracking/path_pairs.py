@@ -1,0 +1,97 @@
+"""Pairs of shapes beside a motion: at each waypoint those that smoothing keeps apart, by rows of its interior point."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxik.batching.broadcast import over_batch
+from jaxik.collision.nearest import Curvatures, Nearest
+from jaxik.core.pytree import cast, core_ranks, leaf, pytree, static
+from jaxik.kinematics.forward import Kinematics, forward
+from jaxik.kinematics.frames import Frame
+from jaxik.problem.problem import Problem, constants_of, with_tasks
+from jaxik.robot.robot import Robot
+from jaxik.solvers.nonlinear.hard_constraint import clearances
+from jaxik.tasks.base import Task
+from jaxik.tasks.clearance import PairsTask
+
+# What is farther apart by more [m] counts as so far: an obstacle that is masked is infinitely far away.
+FAR = 10.0
+
+# By name of a task of distances, which pairs have a row (N, *batch, rows).
+GivenPairs = dict[str, jax.Array]
+
+
+@pytree
+class PairsApart(Task):
+    """How much farther apart than asked some pairs are (rows,) [m], whichever others are nearer."""
+
+    task: PairsTask = leaf()
+    which: Any = leaf(1)
+    fresh: Any = leaf(1)
+    cost: Any = leaf(0, default=1.0)
+    priority: int = static(default=0, kw_only=True)
+
+    def frames_of(self, robot: Robot) -> tuple[Frame, ...]:
+        return self.task.frames_of(robot)
+
+    def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        found = self.task.pairs_of(robot, kin, self.which)
+        return jnp.minimum(found.distance - self.task.distance, FAR)
+
+    def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
+        return self.task.pairs_of(robot, kin, self.which).jacobian
+
+    def weighted_hessian(
+        self, robot: Robot, kin: Kinematics, multipliers: jax.Array
+    ) -> tuple[dict[Any, jax.Array], jax.Array | None]:
+        """Zero: Gauss-Newton, as of the task."""
+        return {}, None
+
+    def exact_second_derivative(self, robot: Robot, kin: Kinematics, multipliers: jax.Array) -> jax.Array:
+        return jnp.tensordot(multipliers, self.curvatures(robot, kin).hessian, 1)
+
+    def curvatures(self, robot: Robot, kin: Kinematics) -> Curvatures:
+        """Second derivatives of the distances, and whether they are trusted."""
+        return self.task.curvatures_at(robot, kin, Nearest(self.which, self.residual(robot, kin)))
+
+    def tolerances(self) -> Any:
+        return None
+
+
+def pairs_near(problem: Problem, q: jax.Array) -> GivenPairs:
+    """The pairs that are nearest at each stage of a motion (N, *batch, nq)."""
+    tasks = {name: problem.tasks[name] for name in clearances(problem)}
+    tasks |= {name: task.task for name, task in problem.tasks.items() if isinstance(task, PairsApart)}
+    if not tasks:
+        return {}
+
+    def of_stage(problem: Problem, q: jax.Array) -> GivenPairs:
+        robot, tasks = problem.robot, problem.tasks
+        kin = forward(constants_of(robot, tasks.values()), q)
+        return {name: task.nearest(robot, kin).which.astype(jnp.int32) for name, task in tasks.items()}
+
+    # Which these are single precision says as well, in half of the time.
+    near, q = cast((with_tasks(problem, tasks), q), jnp.float32)
+    return over_batch(of_stage, {"problem": near, "q": q}, {"problem": core_ranks(near), "q": 1})
+
+
+def replaced(old: jax.Array, new: jax.Array) -> jax.Array:
+    """Pairs (..., rows) of which those that are in both stay where they are in the old ones."""
+    stays = jnp.any(old[..., :, None] == new[..., None, :], axis=-1)
+    comes = ~jnp.any(new[..., :, None] == old[..., None, :], axis=-1)
+    place, rank = jnp.cumsum(~stays, axis=-1), jnp.cumsum(comes, axis=-1)
+    takes = (place[..., :, None] == rank[..., None, :]) & comes[..., None, :]
+    return jnp.where(stays, old, jnp.sum(jnp.where(takes, new[..., None, :], 0), axis=-1, dtype=old.dtype))
+
+
+def with_pairs(problem: Problem, pairs: GivenPairs, before: GivenPairs | None = None) -> Problem:
+    """The problem with these pairs in the place of its tasks of distances, which were others before."""
+
+    def given(name: str, which: jax.Array) -> PairsApart:
+        task: Any = problem.tasks[name]
+        fresh = jnp.zeros(which.shape, bool) if before is None else which != before[name]
+        return PairsApart(task.task if isinstance(task, PairsApart) else task, which, fresh, priority=task.priority)
+
+    return with_tasks(problem, problem.tasks | {name: given(name, which) for name, which in pairs.items()})
