@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ from jaxik.collision.contact import Contact, roundings
 from jaxik.collision.segments import Segment
 from jaxik.numerics.custom_rules import pure_rule
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.vectors import Vector, cross, divide, dot, length_and_direction, select
+from jaxik.numerics.vectors import Vector, clamped, cross, divide, dot, length_and_direction, select
 
 Axes = tuple[Vector, Vector, Vector]
 
@@ -94,22 +95,26 @@ def nearest_parameter(local: Segment, half: Vector) -> jax.Array:
     the last plane with a slope of zero or below and the first with one of zero or above.
     """
 
-    def slope(t: jax.Array) -> jax.Array:
-        return dot(local.half, beyond(local.at(t), half))
+    def slope(t: jax.Array, axes: Sequence[int] = (0, 1, 2)) -> jax.Array:
+        """What some of the axes add to it."""
+        parts = local.half.map(jnp.multiply, beyond(local.at(t), half)).components
+        return sum((parts[i] for i in axes[1:]), parts[axes[0]])
 
     one = jnp.ones_like(local.center.x)
     low, high = -one, one
     slope_low, slope_high = slope(low), slope(high)
-    for center, along, h in zip(local.center.components, local.half.components, half.components, strict=True):
+    for axis, others in enumerate(((1, 2), (0, 2), (0, 1))):
+        along, center, h = (v.components[axis] for v in (local.half, local.center, half))
         inverse = divide(jnp.ones_like(along), along)
         for face in (-h, h):
-            t = jnp.clip((face - center) * inverse, -1, 1)
-            value = slope(t)
-            rises, falls = (value >= 0) & (t <= high), (value <= 0) & (t >= low)
-            low, slope_low = jnp.where(falls, t, low), jnp.where(falls, value, slope_low)
-            high, slope_high = jnp.where(rises, t, high), jnp.where(rises, value, slope_high)
+            # On its own face an axis adds nothing.
+            t = (face - center) * inverse
+            value = slope(t, others)
+            falls, rises = value <= 0, value >= 0
+            low, slope_low = (jnp.where(falls & (y > x), y, x) for x, y in ((low, t), (slope_low, value)))
+            high, slope_high = (jnp.where(rises & (y < x), y, x) for x, y in ((high, t), (slope_high, value)))
     root = low - divide(slope_low * (high - low), slope_high - slope_low)
-    return jnp.where(slope_low >= 0, low, jnp.where(slope_high <= 0, high, root))
+    return clamped(jnp.where(slope_low >= 0, low, jnp.where(slope_high <= 0, high, root)))
 
 
 @nearest_parameter.defjvp

@@ -75,6 +75,11 @@ def divide(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(zero, 0, a / jnp.where(zero, 1, b))
 
 
+def clamped(x: jax.Array, low: Any = -1, high: Any = 1) -> jax.Array:
+    """`jnp.clip` by comparison, an instruction for each end; maxima and minima that pass NaN on take several."""
+    return jnp.where(x < low, low, jnp.where(x > high, high, x))
+
+
 def length_and_direction(v: Vector, fallback: Vector, shortest: Any = 0) -> tuple[jax.Array, Vector]:
     """Length, and the unit vector along `v`, or `fallback` where the length is not above `shortest`."""
     squared = dot(v, v)

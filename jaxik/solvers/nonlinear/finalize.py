@@ -11,6 +11,7 @@ from jaxik.core.trees import part_units
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.reduced import apply_couplings
 from jaxik.limits.combine import looking_at_distances, merged_distances, merged_pair_names
+from jaxik.numerics.linalg import first_true
 from jaxik.problem.problem import Problem, constants_of, limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
@@ -161,4 +162,6 @@ def _nearest(problem: Problem, q: jax.Array) -> dict[str, Any]:
         return {}
     found = merged_distances(looking, problem.robot, forward(constants_of(problem.robot, looking), q))
     names = merged_pair_names(looking, problem.robot)
-    return {"clearance": least_distance(found), "nearest": jnp.argmin(found).astype(jnp.int32), "pair_names": names}
+    least = least_distance(found)
+    nearest = first_true((found == least) | jnp.isnan(found))
+    return {"clearance": least, "nearest": nearest, "pair_names": names}

@@ -9,6 +9,7 @@ import numpy as np
 from jaxik.collision.distances import moved_by, separations
 from jaxik.kinematics.geometry import geometry_of
 from jaxik.limits.collision import KeptClear
+from jaxik.numerics.linalg import static_gather
 from jaxik.solvers.nonlinear.chains import Group
 from jaxik.solvers.nonlinear.formulation import Formulation, evaluate, without_slack
 from jaxik.solvers.nonlinear.hard_constraint import clearances
@@ -41,10 +42,11 @@ def look(prepared: Formulation, q: jax.Array, groups: list[Group]) -> Seen:
         short = jnp.minimum(found - task.distance, 0)
         free = free & (jnp.sum(short * short) <= task.tolerance * task.tolerance)
         alone, ends = _movers(table.signs(moved_by(kin)), groups)
-        # How many of them: a product, which takes a tenth of the time of `any` over pairs.
-        near = (short < 0).astype(short.dtype)
-        own = own | (jnp.asarray(alone, near.dtype) @ near > 0)
-        shared = shared | (jnp.asarray(ends, near.dtype) @ near > 0)
+        # By how much together: a product, which takes a tenth of the time of `any` over pairs, and each row once, of
+        # two arms three of six.
+        kinds, place = np.unique(np.concatenate([alone, *ends]), axis=0, return_inverse=True)
+        near = static_gather(jnp.asarray(kinds, short.dtype) @ short < 0, place.tolist()).reshape(3, -1)
+        own, shared = own | near[0], shared | near[1:]
     return Seen(free, jnp.where(jnp.any(own), own, shared))
 
 
