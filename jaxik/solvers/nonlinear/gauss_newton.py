@@ -1,6 +1,8 @@
 """Gauss-Newton steps: the model J'J, quadratic in the end where residuals vanish, a crawl where they do not."""
 
+import functools
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -106,6 +108,7 @@ def boxed_rows(prepared: Formulation, kin: Kinematics, found: Rows, level: Level
 
 
 def _conclude(
+    crawl: Any,
     prepared: Formulation,
     state: State,
     scale: jax.Array,
@@ -127,7 +130,7 @@ def _conclude(
     damping = proposed.damping * jnp.where(good, shrink, jnp.where(fair | relaxed, 1.0, GROW))
     moved = advance(state, options, accepted, trial, proposed, damping, relaxed)
     moved = _polished(state, moved, options)
-    slow = _crawls(state, moved, proposed) & ~relaxed
+    slow = _crawls(crawl, state, moved, proposed) & ~relaxed
     # Where a residual without tolerance reaches zero, only the size of the steps tells.
     slow = slow | (moved.size <= step_tolerance(options, state.q.dtype))
     return moved._replace(crawling=slow & ~jnp.isinf(state.cost) & ~state.met & ~moved.met)
@@ -139,13 +142,13 @@ def _relaxes(state: State, proposed: Step, trial: Trial) -> jax.Array:
     return goes_on & ~state.met & ~jnp.isinf(state.cost) & jnp.isfinite(trial.cost)
 
 
-def _crawls(state: State, moved: State, proposed: Step) -> jax.Array:
+def _crawls(crawl: Any, state: State, moved: State, proposed: Step) -> jax.Array:
     """Whether a step promises little of the cost (), or steps last too long."""
     taken = moved.iterations - moved.before
     if state.watchdog is None or moved.watchdog is None:
-        return ~(proposed.predicted > CRAWL * state.cost) | (taken >= PATIENCE)
+        return ~(proposed.predicted > crawl * state.cost) | (taken >= PATIENCE)
     valley = moved.watchdog.helped
-    little = ~(proposed.predicted > jnp.where(valley, CRAWL_IN_VALLEY, CRAWL) * state.cost)
+    little = ~(proposed.predicted > jnp.where(valley, CRAWL_IN_VALLEY, crawl) * state.cost)
     # What a correction predicts is of the distance to its aim.
     little = little & ~watchdog.corrects(state.watchdog)
     converges = valley & (moved.size < CONVERGING * state.size)
@@ -167,4 +170,9 @@ def _polished(state: State, moved: State, options: SolveOptions) -> State:
     )
 
 
-GAUSS_NEWTON = Rule(_empty, _propose, boxed_rows, _conclude, relaxes=True)
+def gauss_newton(crawl: Any = CRAWL) -> Rule:
+    """The rule by which a step that promises less than the share `crawl` () of the cost is a crawl."""
+    return Rule(_empty, _propose, boxed_rows, functools.partial(_conclude, crawl), relaxes=True)
+
+
+GAUSS_NEWTON = gauss_newton()

@@ -22,12 +22,16 @@ from jaxik.solvers.nonlinear.formulation import (
     inside_elastic_limits,
     met,
 )
-from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON
+from jaxik.solvers.nonlinear.gauss_newton import GAUSS_NEWTON, gauss_newton
 from jaxik.solvers.nonlinear.hard_constraint import clearances
 from jaxik.solvers.nonlinear.levenberg_marquardt import State, unfinished
 from jaxik.solvers.options import SolveOptions
 from jaxik.solvers.search.starts import StartSet, start_of
 
+# An attempt ends with a step that promises less than this share of the cost: of a dual arm's from anywhere 28 % reach
+# their targets, in 43 steps for each that does, where 0.002 ends them 29 %, in 49. With 0.1 they take 40, and of 4,096
+# goals in a cage one more is missed.
+HASTY = gauss_newton(0.03)
 # Steps of all attempts together are bounded by their number, and those of each.
 UNBOUNDED = 2**31 - 1
 # A solution that polishing leaves rough, as a stretched elbow does, is kept while other attempts, up to this many in
@@ -98,7 +102,8 @@ def step(prepared: Formulation, state: State, starts: StartSet, options: SolveOp
     """One step of an attempt, which ends where it crawls or takes too long."""
     options, meeting = dataclasses.replace(options, max_steps=UNBOUNDED), state.spent.meeting
     held = (*hard_constraints(prepared.problem), *clearances(prepared.problem))
-    moved = levenberg_marquardt.step(prepared, state, options, level, GAUSS_NEWTON, meeting, held)
+    rule = HASTY if has_tolerances(prepared.problem, level) else GAUSS_NEWTON
+    moved = levenberg_marquardt.step(prepared, state, options, level, rule, meeting, held)
     most = starts.spread.steps if meeting is None else jnp.where(meeting, starts.spread.steps, starts.spread.steps // 2)
     late = moved.iterations - moved.before >= most
     moved = moved._replace(ended=moved.ended | moved.crawling | (late & ~moved.met))
