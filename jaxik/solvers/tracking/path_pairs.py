@@ -62,8 +62,7 @@ class PairsApart(Task):
 
 def pairs_near(problem: Problem, q: jax.Array) -> GivenPairs:
     """The pairs that are nearest at each stage of a motion (N, *batch, nq)."""
-    tasks = {name: problem.tasks[name] for name in clearances(problem)}
-    tasks |= {name: task.task for name, task in problem.tasks.items() if isinstance(task, PairsApart)}
+    tasks = {name: task.task for name, task in problem.tasks.items() if isinstance(task, PairsApart)}
     if not tasks:
         return {}
 
@@ -75,6 +74,14 @@ def pairs_near(problem: Problem, q: jax.Array) -> GivenPairs:
     # Which these are single precision says as well, in half of the time.
     near, q = cast((with_tasks(problem, tasks), q), jnp.float32)
     return over_batch(of_stage, {"problem": near, "q": q}, {"problem": core_ranks(near), "q": 1})
+
+
+def any_pairs(problem: Problem, shape: tuple[int, ...]) -> GivenPairs:
+    """Some pairs at each of the stages (N, *batch), which the first step replaces by the nearest."""
+    robot = problem.robot
+    tasks: dict[str, Any] = {name: problem.tasks[name] for name in clearances(problem)}
+    rows = {name: min(task.rows, len(task.table(robot).names)) for name, task in tasks.items()}
+    return {name: jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), (*shape, count)) for name, count in rows.items()}
 
 
 def replaced(old: jax.Array, new: jax.Array) -> jax.Array:

@@ -34,7 +34,7 @@ from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon, ways
 from jaxik.solvers.tracking.options import WholePathOptions
-from jaxik.solvers.tracking.path_pairs import GivenPairs, pairs_near, with_pairs
+from jaxik.solvers.tracking.path_pairs import GivenPairs, any_pairs, with_pairs
 from jaxik.solvers.tracking.shortest_path import LONGEST_STEP
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
@@ -194,7 +194,7 @@ def horizon_of(
       limited (): as of `Horizon`.
       known: by name of a task (T, *batch), whether its targets count.
       loose (): as of `Horizon`.
-      pairs: that are kept apart; None: the nearest.
+      pairs: that are kept apart; None: any, of which steps make the nearest.
     """
     topology, q0, dt = given.problem.robot.topology, given.q0, given.dt
 
@@ -231,7 +231,7 @@ def horizon_of(
         for name, (order, x) in elastic_bounds_of(given.problem, dt).items()
     )
     constraints = elastic_constraints_of(given.problem)
-    pairs = pairs_near(every, q) if pairs is None else pairs
+    pairs = any_pairs(every, q.shape[:-1]) if pairs is None else pairs
     horizon = Horizon(
         problem=with_pairs(every, pairs),
         path=path,

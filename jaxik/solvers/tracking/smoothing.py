@@ -138,7 +138,7 @@ def begun(horizon: Horizon, q: jax.Array) -> Smooth:
 
 
 def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Whether a motion keeps its limits (*batch,), but for those of joints, and whether all that may yield does not.
+    """Whether a motion keeps its limits on displacements and their differences (*batch,), and all that may yield.
 
     Of constraints that yield that is not known.
     """
@@ -151,12 +151,8 @@ def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
         outside = [((found[k] < x[0]) | (found[k] > x[1])) & links[k] for k, x in given]
         return ~jnp.any(jnp.stack(outside), axis=(0, 1, -1)) if outside else jnp.ones(q.shape[1:-1], bool)
 
-    apart = jnp.ones(q.shape[1:-1], bool)
-    if horizon.pairs:
-        rows = evaluated(horizon, q, None)
-        apart = ~jnp.any(rows.apart & (rows.residual < -TOUCHED), axis=(0, -1))
     yields_nowhere = keeps((each.order, each.bounds) for each in horizon.elastic)
-    return keeps(enumerate(horizon.bounds)) & apart, yields_nowhere & (not horizon.yielding)
+    return keeps(enumerate(horizon.bounds)), yields_nowhere & (not horizon.yielding)
 
 
 def paid(horizon: Horizon, q: jax.Array) -> jax.Array:

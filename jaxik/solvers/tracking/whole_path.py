@@ -290,7 +290,9 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
         limited = ((phase > 0) | beside).astype(q.dtype)
         horizon, found = horizon_of(shape, given, now, parted, limited)
         holds, yields_nowhere = kept(horizon, found)
-        done = jnp.all(parted == before.parted, axis=0) & (before.smooth.settled | beside) & holds & (phase > 0)
+        # Beside obstacles what does not settle in so many steps does not in as many again.
+        good = before.smooth.settled | (before.smooth.passed <= KEPT) & beside
+        done = jnp.all(parted == before.parted, axis=0) & good & holds & (phase > 0)
         done = done & (yields_nowhere | loose)
 
         def again() -> _Smoothed:
