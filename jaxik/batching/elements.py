@@ -108,10 +108,17 @@ class Elements:
         ]
         out = iter(lax.fori_loop(0, (self.total + width - 1) // width, block, empty))
 
+        def turned(x: jax.Array, shape: Any) -> jax.Array:
+            return jnp.moveaxis(x, -1, 1).reshape(blocks * width, *shape.shape)[: self.count]
+
         def of_elements(constant: Any, shape: Any) -> jax.Array:
             if constant is not None:
                 return jnp.broadcast_to(constant, (self.count, *shape.shape))
-            return jnp.moveaxis(next(out), -1, 1).reshape(blocks * width, *shape.shape)[: self.count]
+            x = next(out)
+            if x.dtype == bool:
+                # XLA turns 4,096 by 14 bits one by one, in 102 us; as bytes in 30.
+                return turned(x.astype(jnp.int8), shape) != 0
+            return turned(x, shape)
 
         return jax.tree.unflatten(structure, map(of_elements, constants, shapes))
 
