@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
+from jaxik.numerics.fusion import materialize
 from jaxik.qp_solver.active_set import minimise as minimise_active_set
 from jaxik.qp_solver.elastic_box import elastic_projected_newton
 from jaxik.qp_solver.elastic_equalities import elastic_equalities
@@ -39,7 +40,8 @@ def minimise_in_box(
     """Minimise a program of bounds alone, which do not cross, that has a minimum."""
     options = QPOptions() if options is None else options
     program = with_symmetric_hessian(program)
-    unit = units(program.H)
+    # Once: each kernel that reads it would round it to a power of two again.
+    unit = materialize(units(program.H))
     scaled = Program(unit[:, None] * program.H * unit, unit * program.c, program.lower / unit, program.upper / unit)
     limit = max_iterations(options, program.c.shape[0])
     solution = projected_newton(scaled, warm_start, limit, tolerance(options, program.c.dtype))
