@@ -16,6 +16,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from jaxik.core.status import Status
+from jaxik.numerics.fusion import materialize
+from jaxik.numerics.linalg import product
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import stationarity
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
@@ -65,7 +67,8 @@ def elastic_projected_newton(
     program: Program, warm_start: ActiveSet | None, limit: jax.Array | int, tolerance: jax.Array | float
 ) -> QPSolution:
     """Minimise a program that has a minimum; its H is symmetric, and its rows are as `minimise_in_elastic_box` says."""
-    unit = units(program.H)
+    # Once: each kernel that reads it would round it to a power of two again.
+    unit = materialize(units(program.H))
     box = Program(unit[:, None] * program.H * unit, unit * program.c, program.lower / unit, program.upper / unit)
     kinks = _kinks(program, unit)
     state, piece = _start(box, kinks) if warm_start is None else _warm_start(box, kinks, warm_start)
@@ -171,7 +174,7 @@ def _solution(
 ) -> QPSolution:
     """The solution of the last state, in the units of the program, of which `unit` (n,) makes those of the box."""
     x = jnp.where(jnp.isfinite(state.x), state.x, 0)
-    force, sizes = -(box.H @ x + box.c), jnp.abs(box.H) @ jnp.abs(x) + jnp.abs(box.c)
+    force, sizes = -(product(box.H, x) + box.c), product(jnp.abs(box.H), jnp.abs(x)) + jnp.abs(box.c)
     # What the kinks that yield leave of it, then the bounds, then the kinks that hold.
     rest = force
     for kink in kinks:
@@ -193,9 +196,10 @@ def _solution(
     # Complementarity holds exactly: what is left is stationarity.
     residual = stationarity((pushes - force) / unit, sizes / unit, unit)
     status = jnp.where((residual <= tolerance) & jnp.isfinite(state.added), Status.CONVERGED, Status.TIMEOUT)
-    status = jnp.where(all_finite(program), status, Status.NONFINITE)
+    # The rows are those of the identity, whatever G is.
+    status = jnp.where(all_finite(program._replace(G=None)), status, Status.NONFINITE)
     multipliers = bounds / unit, jnp.concatenate(rows), jnp.zeros(0, x.dtype)
     active_set = ActiveSet(side, jnp.concatenate(active), jnp.concatenate(yields))
     scaled = program._replace(H=box.H, c=box.c)
-    solution = solution_of(scaled, x, status, multipliers, active_set, residual, state.iterations)
+    solution = solution_of(scaled, x, status, multipliers, active_set, residual, state.iterations, -force)
     return dataclasses.replace(solution, x=unit * x)

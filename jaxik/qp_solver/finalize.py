@@ -80,6 +80,7 @@ def solution_of(
     active: ActiveSet,
     residual: jax.Array,
     iterations: jax.Array,
+    gradient: jax.Array | None = None,
 ) -> QPSolution:
     """The solution at x (n,) of a program that has a minimum: without a certificate.
 
@@ -87,12 +88,13 @@ def solution_of(
       program, x, status: as in `QPSolution`.
       multipliers: of bounds (n,), rows (m,) and equalities (p,).
       active, residual, iterations: as in `QPSolution`.
+      gradient (n,): H x + c, where it is known: it saves the product in the objective.
     """
     yields = None if active.yielding is None else active.yielding.astype(jnp.int32)
     return QPSolution(
         x=x,
         status=status.astype(jnp.int32),
-        objective=objective(program, x),
+        objective=objective(program, x) if gradient is None else 0.5 * jnp.sum(x * (gradient + program.c)),
         bound_multipliers=multipliers[0],
         row_multipliers=multipliers[1],
         equality_multipliers=multipliers[2],

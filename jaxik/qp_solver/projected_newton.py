@@ -97,7 +97,8 @@ def projected_newton(
     finite = jnp.all(jnp.isfinite(state.noise) & (program.lower < jnp.inf) & (program.upper > -jnp.inf))
     status = jnp.where(finite, status, Status.NONFINITE)
     active = ActiveSet(jnp.where(held, side, 0), jnp.zeros(0, bool))
-    return solution_of(program, x, status, (multipliers, nothing, nothing), active, residual, state.iterations)
+    forces = multipliers, nothing, nothing
+    return solution_of(program, x, status, forces, active, residual, state.iterations, state.gradient)
 
 
 def projected_gradient(program: Program, x: jax.Array, ends: Ends | None = None) -> jax.Array:

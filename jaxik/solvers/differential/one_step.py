@@ -98,7 +98,7 @@ def outcome(
     margins = {"lower": x - model.lower, "upper": model.upper - x}
     yielded = {} if yielding is None else yielded_of(problem, model, x, yielding != 0, shortened, none)
     if model.G is not None and model.h is not None:
-        margins["rows"] = model.h - model.G @ x
+        margins["rows"] = model.h - _along_rows(model, x)
     reached, x = integrate_within_limits(effective_joint_limits(problem), q, x, model.lower, model.upper)
     return {
         "velocity": jnp.where(none, 0, x / motion.dt),
@@ -107,6 +107,14 @@ def outcome(
         "residuals": model.errors,
         "yielded": yielded,
     }
+
+
+def _along_rows(model: Linearization, x: jax.Array) -> jax.Array:
+    """G x (k,) of a displacement (nv,); of elastic bounds, whose rows are the identity's, without making G."""
+    assert model.G is not None
+    if model.rows_are_elastic_bounds:
+        return jnp.tile(jnp.concatenate([x, -x]), model.G.shape[0] // (2 * x.shape[0]))
+    return model.G @ x
 
 
 def _check_start(warm_start: ActiveSet | None, model: Linearization) -> None:
