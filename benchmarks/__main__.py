@@ -43,6 +43,7 @@ BENCHMARKS = (
     "planning",
     "carrying",
     "goals",
+    "smoothing",
     "search",
 )
 PACKAGES = ("jax", "jaxlib", "mujoco", "jaxik", "mink", "pin-pink", "newton", "warp-lang", "mjinx", "ompl")

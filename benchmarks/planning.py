@@ -56,7 +56,7 @@ def _arm(name: str, reach: float) -> dict[str, Any]:
     for place in NAMES:
         found = scene(place, reach, 0.0)
         world = world_of(found)
-        ends = _ends(robot, world, 2 * PAIRS).reshape(2, PAIRS, robot.nq)
+        ends = ends_of(robot, world, 2 * PAIRS).reshape(2, PAIRS, robot.nq)
         begin = time.perf_counter()
         motion, times = timed(planned, world, *ends, repeats=3)
         first_call_s = round(time.perf_counter() - begin - 4e-3 * times["run_ms"], 1)
@@ -90,7 +90,7 @@ def world_of(found: Scene) -> jaxik.World:
     return jaxik.World(boxes=boxes, capsules=rods)
 
 
-def _ends(robot: jaxik.Robot, world: jaxik.World, count: int) -> np.ndarray:
+def ends_of(robot: jaxik.Robot, world: jaxik.World, count: int) -> np.ndarray:
     """Free configurations (count, nq) whose hand is near an obstacle."""
     bodies = robot.topology.body_names
     assert robot.geometry is not None

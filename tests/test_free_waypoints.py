@@ -10,12 +10,14 @@ import mujoco
 import numpy as np
 import pytest
 import scipy.optimize
+from tables import exhaustive
 
 import jaxik
 from jaxik import (
     AccelerationLimit,
     CollisionLimit,
     ConfigurationLimit,
+    Cylinders,
     DerivativeStatus,
     FrameTask,
     PostureTask,
@@ -183,11 +185,15 @@ BALL, RADIUS, MARGIN = np.array([0.72, 0.0, 0.0]), 0.08, 0.005
 
 
 def around_the_ball(ball: Any) -> Track:
-    limits = (
-        ConfigurationLimit(),
-        CollisionLimit(World(spheres=Spheres(ball[None], [RADIUS])), margin=MARGIN),
-        VelocityLimit(10.0),
-    )
+    return around(World(spheres=Spheres(ball[None], [RADIUS])))
+
+
+def around_a_cylinder(radius: Any) -> Track:
+    return around(World(cylinders=Cylinders(jaxlie.SE3.from_translation(jnp.asarray(BALL)[None]), radius, 0.1)))
+
+
+def around(world: World) -> Track:
+    limits = (ConfigurationLimit(), CollisionLimit(world, margin=MARGIN), VelocityLimit(10.0))
     begin = np.stack([bent(1.8), bent(-1.8)], axis=1)
     tip = {
         "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(tips(begin[-1])), (STEPS, 1, 1))),
@@ -198,7 +204,7 @@ def around_the_ball(ball: Any) -> Track:
 
 
 @pytest.fixture(scope="module")
-def around() -> Track:
+def curved() -> Track:
     return around_the_ball(BALL)
 
 
@@ -245,20 +251,20 @@ def least_motion_around_the_ball(begin: np.ndarray) -> np.ndarray:
     return found.x.reshape(STEPS, 3)
 
 
-def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(around: Track) -> None:
-    around.check()
-    elbow = np.asarray(around.q)[STEPS // 2, :, 1]
+def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(curved: Track) -> None:
+    curved.check()
+    elbow = np.asarray(curved.q)[STEPS // 2, :, 1]
     assert elbow[0] > 0.3 and elbow[1] < -0.3
-    assert room_at_the_ball(np.asarray(around.q)).min() > -1e-7
+    assert room_at_the_ball(np.asarray(curved.q)).min() > -1e-7
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_no_motion_beside_one_around_an_obstacle_costs_less(around: Track, side: int) -> None:
-    found = least_motion_around_the_ball(np.asarray(around.q)[:, side])
-    np.testing.assert_allclose(around.q[:, side], found, atol=1e-5)
+def test_no_motion_beside_one_around_an_obstacle_costs_less(curved: Track, side: int) -> None:
+    found = least_motion_around_the_ball(np.asarray(curved.q)[:, side])
+    np.testing.assert_allclose(curved.q[:, side], found, atol=1e-5)
 
 
-def test_a_motion_around_an_obstacle_has_derivatives(around: Track) -> None:
+def test_a_motion_around_an_obstacle_has_derivatives(curved: Track) -> None:
     """By the place of the obstacle, beside central differences."""
 
     def motion(ball: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -273,6 +279,17 @@ def test_a_motion_around_an_obstacle_has_derivatives(around: Track) -> None:
     assert whole_path._cache_size() == before  # an obstacle that moves compiles nothing
     assert np.abs(tangent).max() > 0.5
     np.testing.assert_allclose(tangent, (ahead - behind) / 2e-5, atol=1e-5)
+
+
+@exhaustive
+def test_one_waypoint_whose_derivative_is_approximate_makes_that_of_its_motion_so() -> None:
+    """How the normal of a cylinder turns is left out."""
+
+    def status(radius: jax.Array) -> jax.Array:
+        return around_a_cylinder(radius).derivative_status
+
+    worth, _ = jax.jvp(status, (jnp.array([RADIUS]),), (jnp.ones(1),))
+    assert (np.asarray(worth) >= DerivativeStatus.APPROXIMATE).all()
 
 
 def test_costs_over_a_horizon_are_weighed_where_no_task_has_a_tolerance() -> None:

@@ -171,7 +171,8 @@ def _status(
     weakly = (slack < near) & (multiplier < light) | (beyond < near) & (distances.price - multiplier < light)
     weakly = weakly & distances.counts
     worst = marked(worst, about.tied, DerivativeStatus.NON_UNIQUE)
-    kinks, inexact = (x[ORDERS:] for x in _trust_in_distances(horizon, q))
+    # A waypoint that presses on a shape moves all others.
+    kinks, inexact = (jnp.any(x[ORDERS:], axis=0) for x in _trust_in_distances(horizon, q))
     weakly = jnp.any(weakly, axis=(0, 1, -1))[ORDERS:] | kinks
     worst = marked(worst, weakly, DerivativeStatus.WEAKLY_ACTIVE)
     missed = (plan.status == Status.STALLED) | (plan.status == Status.COLLIDES) | plan.jumped

@@ -11,6 +11,7 @@ from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import Status
 from jaxik.core.trees import part_units
+from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.limits.elastic import Elastic
 from jaxik.limits.shares import shares_of
@@ -25,7 +26,7 @@ from jaxik.problem.problem import (
 from jaxik.results.track import Track
 from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
-from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances
+from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances, with_clearance
 from jaxik.solvers.tracking.banded import ORDERS, later
 from jaxik.solvers.tracking.horizon import coordinates, ways
 from jaxik.solvers.tracking.loop import described_of
@@ -184,6 +185,28 @@ def status_of(problem: Problem, q: jax.Array, jumped: jax.Array) -> jax.Array:
 
     ranks = {"problem": core_ranks(problem), "q": 1, "jumped": 0}
     return over_batch(of_one, {"problem": problem, "q": q, "jumped": jumped}, ranks)
+
+
+def overlaps_half_way(problem: Problem, q: jax.Array) -> jax.Array:
+    """Whether shapes that limits keep apart overlap half-way to each configuration but the first (k, T, *batch).
+
+    Args:
+      problem: over time.
+      q (T + 1, k, *batch, nq): motions.
+    """
+    topology = problem.robot.topology
+    go = jnp.vectorize(functools.partial(manifold.integrate, topology), signature="(q),(v)->(q)")
+    half = jnp.moveaxis(go(q[:-1], ways(topology, q[:-1], q[1:]) / 2), 0, 1)
+    cleared = with_clearance(with_tasks(problem, {}))
+    if not cleared.tasks:
+        return jnp.zeros(half.shape[:-1], bool)
+
+    def of_one(problem: Problem, q: jax.Array) -> jax.Array:
+        robot, tasks = problem.robot, problem.tasks.values()
+        kin = forward(constants_of(robot, tasks), q)
+        return jnp.any(jnp.stack([task.nearest(robot, kin).distance[0] < 0 for task in tasks]))  # type: ignore[attr-defined]
+
+    return over_batch(of_one, {"problem": cleared, "q": half}, {"problem": core_ranks(cleared), "q": 1})
 
 
 def _every(flags: Iterable[jax.Array]) -> jax.Array:

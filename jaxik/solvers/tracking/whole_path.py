@@ -33,7 +33,7 @@ from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.cheapest import cheapest
 from jaxik.solvers.tracking.path_derivatives import Sensitivity, motion_tangent, sensitivity
-from jaxik.solvers.tracking.path_result import described, events_of, moves_at_rest, status_of
+from jaxik.solvers.tracking.path_result import described, events_of, moves_at_rest, overlaps_half_way, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, prepared
 from jaxik.solvers.tracking.shortest_path import SPREAD
 from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, smoothed
@@ -207,7 +207,10 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     before = every[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, every[:, :1].shape)
     over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
     jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
-    status = status_of(placed(problem, given.values), every, jumped)
+    at = placed(problem, given.values)
+    status = status_of(at, every, jumped)
+    overlaps = overlaps_half_way(at, over_time) & (status == Status.CONVERGED)
+    status = jnp.where(overlaps, Status.COLLIDES, status)
     moves_on = jnp.moveaxis(moves_at_rest(topology, over_time, options.end_at_rest, given.steps), 0, 1)
     status = jnp.where(moves_on & (status == Status.CONVERGED), Status.INFEASIBLE, status).astype(jnp.int32)
     best = _best(shape, given, every, jumped, events_of(status, jumped | moves_on, options.jump_cost, counts))
