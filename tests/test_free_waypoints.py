@@ -181,6 +181,7 @@ def bent(side: float) -> np.ndarray:
     return (1 - share) * [-0.9, 0.2, 0.0] + share * [0.9, 0.2, 0.0] + np.sin(np.pi * share) * [-side / 2, side, 0.0]
 
 
+BEGIN = np.stack([bent(1.8), bent(-1.8)], axis=1)
 BALL, RADIUS, MARGIN = np.array([0.72, 0.0, 0.0]), 0.08, 0.005
 
 
@@ -192,11 +193,10 @@ def around_a_cylinder(radius: Any) -> Track:
     return around(World(cylinders=Cylinders(jaxlie.SE3.from_translation(jnp.asarray(BALL)[None]), radius, 0.1)))
 
 
-def around(world: World) -> Track:
+def around(world: World, begin: Any = BEGIN) -> Track:
     limits = (ConfigurationLimit(), CollisionLimit(world, margin=MARGIN), VelocityLimit(10.0))
-    begin = np.stack([bent(1.8), bent(-1.8)], axis=1)
     tip = {
-        "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(tips(begin[-1])), (STEPS, 1, 1))),
+        "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(tips(BEGIN[-1])), (STEPS, 1, 1))),
         "position_cost": costs(STEPS - 1)[:, None, None],
     }
     options = WholePathOptions(smoothing_tolerance=1e-8)
@@ -256,6 +256,11 @@ def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(curved: Tr
     elbow = np.asarray(curved.q)[STEPS // 2, :, 1]
     assert elbow[0] > 0.3 and elbow[1] < -0.3
     assert room_at_the_ball(np.asarray(curved.q)).min() > -1e-7
+
+
+def test_a_motion_that_was_found_begins_another(curved: Track) -> None:
+    again = around(World(spheres=Spheres(BALL[None], [RADIUS])), curved)
+    np.testing.assert_allclose(again.q, curved.q, atol=1e-7)
 
 
 @pytest.mark.parametrize("side", [0, 1])
@@ -359,7 +364,7 @@ def test_a_motion_that_does_not_come_to_rest_says_so() -> None:
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"initial": np.zeros((STEPS - 1, 3))}, "initial has 29 steps, the targets 30"),
+        ({"initial": np.zeros((STEPS - 1, 3))}, "initial, whose first axis is time, has 29 steps, the targets 30"),
         ({"initial": np.zeros(3)}, "its first axis is to be time"),
         ({"initial": np.zeros((STEPS, 4))}, "initial"),
         ({"initial": np.zeros((STEPS, 3)), "mode": "online"}, 'leave it out of mode="online"'),

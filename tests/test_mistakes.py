@@ -63,6 +63,14 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "complex cost": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), position_cost=1j), "position_cost is real"),
     "priority between levels": (lambda: jaxik.FrameTask(TIP, jaxlie.SE3.identity(), priority=1.5), "an int"),
+    "one of many obstacles": (
+        lambda: jaxik.Spheres(jnp.zeros((20, 3)).at[4, 1].set(jnp.inf), 0.1),
+        "center is finite, not inf at (4, 1) of an array of shape (20, 3)",
+    ),
+    "one of many radii": (
+        lambda: jaxik.Spheres(jnp.zeros((20, 3)), jnp.ones(20).at[7].set(-0.5)),
+        "-0.5 at (7,) of an array of shape (20,)",
+    ),
     "NaN margin": (lambda: jaxik.ConfigurationLimit(margin=jnp.nan), "finite distance"),
     "negative steps": (lambda: jaxik.SolveOptions(max_steps=-1), "max_steps must not be negative"),
     "more steps than can be counted": (lambda: jaxik.SolveOptions(max_steps=10**10), "a whole number up to 2147483647"),

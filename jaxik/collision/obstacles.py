@@ -237,8 +237,9 @@ def checked_points(name: str, value: Any) -> jax.Array:
 
 
 def _finite(name: str, value: Any) -> None:
-    if not isinstance(value, Tracer) and not np.isfinite(np.asarray(value)).all():
-        raise JaxikError(f"{name} is finite, not {np.asarray(value)!r}; mask says which obstacles are there")
+    if not isinstance(value, Tracer) and not (good := np.isfinite(np.asarray(value))).all():
+        found = validation.first_bad(value, good)
+        raise JaxikError(f"{name} is finite, not {found}; mask says which obstacles are there")
 
 
 def checked_radii(name: str, value: Any, count: int) -> jax.Array:

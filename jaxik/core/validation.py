@@ -10,6 +10,9 @@ from jax.core import Tracer
 
 from jaxik.core.errors import JaxikError
 
+# An error shows arrays of so many entries.
+FEW = 8
+
 
 def as_array(value: Any) -> jax.Array:
     """What `jnp.asarray` makes of numbers.
@@ -42,8 +45,8 @@ def of_rows(name: str, value: Any) -> jax.Array:
 def positive(name: str, value: Any) -> jax.Array:
     """`value` as an array of finite numbers above zero."""
     value = _floating(name, value)
-    if not isinstance(value, Tracer) and not ((np.asarray(value) > 0) & np.isfinite(value)).all():
-        raise JaxikError(f"{name} is above zero and finite, not {np.asarray(value)!r}")
+    if not isinstance(value, Tracer) and not (good := (np.asarray(value) > 0) & np.isfinite(value)).all():
+        raise JaxikError(f"{name} is above zero and finite, not {first_bad(value, good)}")
     return _placed(value)
 
 
@@ -53,6 +56,15 @@ def vector(name: str, value: Any, length: int) -> jax.Array:
     if value.shape[-1:] != (length,):
         raise JaxikError(f"{name} has shape (*batch, {length}), not {value.shape}")
     return value
+
+
+def first_bad(value: Any, good: np.ndarray) -> str:
+    """An array in an error: all of a few entries, of more the first that is not good, and where it is."""
+    value = np.asarray(value)
+    if value.size <= FEW:
+        return repr(value)
+    where = tuple(int(i) for i in np.argwhere(~good)[0])
+    return f"{value[where]} at {where} of an array of shape {value.shape}"
 
 
 def one_of(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -151,8 +163,8 @@ def _floating(name: str, value: Any) -> "np.ndarray | jax.Array":
 
 def _not_negative(name: str, value: Any) -> "np.ndarray | jax.Array":
     value = _floating(name, value)
-    if not isinstance(value, Tracer) and not (np.asarray(value) >= 0).all():
-        raise JaxikError(f"{name} must not be negative or NaN: {np.asarray(value)!r}")
+    if not isinstance(value, Tracer) and not (good := np.asarray(value) >= 0).all():
+        raise JaxikError(f"{name} must not be negative or NaN: {first_bad(value, good)}")
     return value
 
 

@@ -107,9 +107,9 @@ def track(
       velocity: at time 0 (*batch, nv) [rad/s, m/s]; None: at rest.
       mode: "online" or "whole"; static.
       num_steps: the number of steps T, for a function or where no targets change; else taken from the targets.
-      initial: in `mode="whole"` configurations (T, *batch, nq) of a motion to begin with, as the plan of a moment ago
-        or one of `plan_motion`, which may be off the path: it is made smooth instead of the best of candidates, and is
-        not differentiated. None: of candidates.
+      initial: in `mode="whole"` configurations (T, *batch, nq) of a motion to begin with, or a `Track`, as the plan of
+        a moment ago or one of `plan_motion`, which may be off the path: it is made smooth instead of the best of
+        candidates, and is not differentiated. None: of candidates.
       options: `TrackOptions`, or in `mode="whole"` `WholePathOptions`.
 
     Returns:
@@ -168,11 +168,13 @@ def _whole(
     dt, values = Motion(dt).dt, values_of(problem, targets)
     of_targets = duration_of(problem, values)
     if initial is not None:
-        initial = configuration("initial", initial, problem.robot)
+        initial = configuration("initial", initial.q if isinstance(initial, Track) else initial, problem.robot)
         if initial.ndim == 1:
             raise JaxikError(f"initial has shape {initial.shape}: its first axis is to be time, one a step")
         if of_targets not in (None, initial.shape[0]):
-            raise JaxikError(f"initial has {initial.shape[0]} steps, the targets {of_targets}")
+            raise JaxikError(
+                f"initial, whose first axis is time, has {initial.shape[0]} steps, the targets {of_targets}"
+            )
         num_steps = initial.shape[0] if num_steps is None else num_steps
     steps = _number_of_steps(of_targets, num_steps, None)
     if not steps:
