@@ -3,7 +3,6 @@
 Candidates look ahead there for the next waypoint that asks, and one of them is chosen for the whole stretch before it.
 """
 
-import functools
 from typing import NamedTuple
 
 import jax
@@ -12,11 +11,10 @@ from jax import lax
 
 from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import core_ranks
-from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.kinematics.topology import Topology
 from jaxik.problem.problem import Problem, constants_of, with_tasks
-from jaxik.solvers.tracking.horizon import ways
+from jaxik.solvers.tracking.horizon import integrated, ways
 from jaxik.solvers.tracking.path_setting import path_tasks
 from jaxik.solvers.tracking.targets import Values, placed
 from jaxik.tasks.weights import row_weights
@@ -93,8 +91,7 @@ def between(topology: Topology, q: jax.Array, start: jax.Array | None, asked: As
     here = jnp.where(first, there if start is None else start, here)
     length = jnp.maximum(asked.after - asked.before, 1)
     share = jnp.clip((_times(q[..., 0]) - asked.before) / length, 0, 1).astype(q.dtype)[..., None]
-    go = jnp.vectorize(functools.partial(manifold.integrate, topology), signature="(q),(v)->(q)")
-    return jnp.where(asked.here[..., None], q, go(here, share * ways(topology, here, there)))
+    return jnp.where(asked.here[..., None], q, integrated(topology, here, share * ways(topology, here, there)))
 
 
 def _times(x: jax.Array) -> jax.Array:

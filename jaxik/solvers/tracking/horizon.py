@@ -17,7 +17,7 @@ from jaxik.problem.problem import Problem, constants_of, effective_joint_limits
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import curvature_of
 from jaxik.solvers.tracking.banded import ORDERS, later
-from jaxik.solvers.tracking.path_pairs import GivenPairs, PairsApart
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, PairsApart
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import groups, vmap_group
 from jaxik.tasks.weights import row_weights, weighted_rows
@@ -77,7 +77,7 @@ class Horizon(NamedTuple):
     loose: jax.Array
     elastic: tuple[Elasticity, ...]
     yielding: dict[str, jax.Array]
-    pairs: GivenPairs
+    pairs: ChosenPairs
 
     @property
     def kinds(self) -> int:
@@ -100,6 +100,12 @@ def ways(topology: Any, before: jax.Array, after: jax.Array) -> jax.Array:
     """Displacements (..., nv) from configurations (..., nq) to others."""
     way = functools.partial(manifold.difference, topology)
     return jnp.vectorize(way, signature="(q),(q)->(v)")(before, after)
+
+
+def integrated(topology: Any, q: jax.Array, way: jax.Array) -> jax.Array:
+    """Configurations (..., nq) that displacements (..., nv) lead to."""
+    go = functools.partial(manifold.integrate, topology)
+    return jnp.vectorize(go, signature="(q),(v)->(q)")(q, way)
 
 
 def differences(topology: Any, q: jax.Array) -> tuple[jax.Array, ...]:

@@ -20,7 +20,7 @@ from jaxik.tasks.clearance import PairsTask
 FAR = 10.0
 
 # By name of a task of distances, which pairs have a row (N, *batch, rows).
-GivenPairs = dict[str, jax.Array]
+ChosenPairs = dict[str, jax.Array]
 
 
 @pytree
@@ -60,13 +60,13 @@ class PairsApart(Task):
         return None
 
 
-def pairs_near(problem: Problem, q: jax.Array) -> GivenPairs:
+def pairs_near(problem: Problem, q: jax.Array) -> ChosenPairs:
     """The pairs that are nearest at each stage of a motion (N, *batch, nq)."""
     tasks = {name: task.task for name, task in problem.tasks.items() if isinstance(task, PairsApart)}
     if not tasks:
         return {}
 
-    def of_stage(problem: Problem, q: jax.Array) -> GivenPairs:
+    def of_stage(problem: Problem, q: jax.Array) -> ChosenPairs:
         robot, tasks = problem.robot, problem.tasks
         kin = forward(constants_of(robot, tasks.values()), q)
         return {name: task.nearest(robot, kin).which.astype(jnp.int32) for name, task in tasks.items()}
@@ -76,7 +76,7 @@ def pairs_near(problem: Problem, q: jax.Array) -> GivenPairs:
     return over_batch(of_stage, {"problem": near, "q": q}, {"problem": core_ranks(near), "q": 1})
 
 
-def any_pairs(problem: Problem, shape: tuple[int, ...]) -> GivenPairs:
+def any_pairs(problem: Problem, shape: tuple[int, ...]) -> ChosenPairs:
     """Some pairs at each of the stages (N, *batch), which the first step replaces by the nearest."""
     robot = problem.robot
     tasks: dict[str, Any] = {name: problem.tasks[name] for name in clearances(problem)}
@@ -84,7 +84,7 @@ def any_pairs(problem: Problem, shape: tuple[int, ...]) -> GivenPairs:
     return {name: jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32), (*shape, count)) for name, count in rows.items()}
 
 
-def replaced(old: jax.Array, new: jax.Array) -> jax.Array:
+def updated(old: jax.Array, new: jax.Array) -> jax.Array:
     """Pairs (..., rows) of which those that are in both stay where they are in the old ones."""
     stays = jnp.any(old[..., :, None] == new[..., None, :], axis=-1)
     comes = ~jnp.any(new[..., :, None] == old[..., None, :], axis=-1)
@@ -93,7 +93,7 @@ def replaced(old: jax.Array, new: jax.Array) -> jax.Array:
     return jnp.where(stays, old, jnp.sum(jnp.where(takes, new[..., None, :], 0), axis=-1, dtype=old.dtype))
 
 
-def with_pairs(problem: Problem, pairs: GivenPairs, before: GivenPairs | None = None) -> Problem:
+def with_pairs(problem: Problem, pairs: ChosenPairs, before: ChosenPairs | None = None) -> Problem:
     """The problem with these pairs in the place of its tasks of distances, which were others before."""
 
     def given(name: str, which: jax.Array) -> PairsApart:

@@ -11,7 +11,6 @@ from jaxik.batching.broadcast import over_batch
 from jaxik.core.pytree import core_ranks
 from jaxik.core.status import Status
 from jaxik.core.trees import part_units
-from jaxik.kinematics import manifold
 from jaxik.kinematics.forward import forward
 from jaxik.limits.elastic import Elastic
 from jaxik.limits.shares import shares_of
@@ -28,7 +27,7 @@ from jaxik.solvers.nonlinear.finalize import FEASIBLE
 from jaxik.solvers.nonlinear.formulation import within_tolerance
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint, clearances, with_clearance
 from jaxik.solvers.tracking.banded import ORDERS, later
-from jaxik.solvers.tracking.horizon import coordinates, ways
+from jaxik.solvers.tracking.horizon import coordinates, integrated, ways
 from jaxik.solvers.tracking.loop import described_of
 from jaxik.solvers.tracking.path_setting import RESTING, Given, bounds_of, elastic_bounds_of, tasks_to_keep
 from jaxik.solvers.tracking.targets import placed
@@ -195,8 +194,7 @@ def overlaps_half_way(problem: Problem, q: jax.Array) -> jax.Array:
       q (T + 1, k, *batch, nq): motions.
     """
     topology = problem.robot.topology
-    go = jnp.vectorize(functools.partial(manifold.integrate, topology), signature="(q),(v)->(q)")
-    half = jnp.moveaxis(go(q[:-1], ways(topology, q[:-1], q[1:]) / 2), 0, 1)
+    half = jnp.moveaxis(integrated(topology, q[:-1], ways(topology, q[:-1], q[1:]) / 2), 0, 1)
     cleared = with_clearance(with_tasks(problem, {}))
     if not cleared.tasks:
         return jnp.zeros(half.shape[:-1], bool)

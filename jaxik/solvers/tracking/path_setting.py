@@ -1,6 +1,5 @@
 """What a whole path is given: its tasks, the bounds of its steps, and the horizon that is smoothed."""
 
-import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -32,9 +31,9 @@ from jaxik.problem.problem import (
 )
 from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
-from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon, ways
+from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon, integrated, ways
 from jaxik.solvers.tracking.options import WholePathOptions
-from jaxik.solvers.tracking.path_pairs import GivenPairs, any_pairs, with_pairs
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, any_pairs, with_pairs
 from jaxik.solvers.tracking.shortest_path import LONGEST_STEP
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
@@ -183,7 +182,7 @@ def horizon_of(
     limited: jax.Array,
     known: Mapping[str, jax.Array] = MappingProxyType({}),
     loose: jax.Array | bool = False,
-    pairs: GivenPairs | None = None,
+    pairs: ChosenPairs | None = None,
 ) -> tuple[Horizon, jax.Array]:
     """The horizon of a motion, and the motion with the stages before it.
 
@@ -206,8 +205,7 @@ def horizon_of(
     q = longer(q)
     if q0 is not None:
         way = jnp.zeros(topology.nv, q.dtype) if given.velocity is None else given.velocity * dt[..., None]
-        back = jnp.vectorize(functools.partial(manifold.integrate, topology), signature="(q),(v)->(q)")
-        before = [jnp.broadcast_to(back(q0, -k * way), q.shape[1:]) for k in reversed(range(ORDERS))]
+        before = [jnp.broadcast_to(integrated(topology, q0, -k * way), q.shape[1:]) for k in reversed(range(ORDERS))]
         q = jnp.concatenate([jnp.stack(before), q[ORDERS:]])
     at = jnp.arange(q.shape[0]).reshape(-1, *(1,) * len(shape))
     stage = (at >= ORDERS) & (at < given.steps + ORDERS)

@@ -30,7 +30,7 @@ from jaxik.solvers.tracking.horizon import (
     links_of,
     row_count,
 )
-from jaxik.solvers.tracking.path_pairs import GivenPairs, pairs_near, replaced, with_pairs
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, pairs_near, updated, with_pairs
 from jaxik.solvers.tracking.path_rows import (
     APART,
     TOUCHED,
@@ -89,7 +89,7 @@ class Smooth(NamedTuple):
     inside: Interior
     passed: jax.Array
     settled: jax.Array
-    pairs: GivenPairs
+    pairs: ChosenPairs
 
 
 class _State(NamedTuple):
@@ -240,7 +240,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
 def _looking_again(horizon: Horizon, before: Smooth, smooths: jax.Array) -> Horizon:
     """The horizon with the pairs that are nearest now, while the motion is made smooth."""
     near = pairs_near(horizon.problem, before.q)
-    pairs = {name: jnp.where(smooths, replaced(old, near[name]), old) for name, old in before.pairs.items()}
+    pairs = {name: jnp.where(smooths, updated(old, near[name]), old) for name, old in before.pairs.items()}
     return horizon._replace(problem=with_pairs(horizon.problem, pairs, before.pairs), pairs=pairs)
 
 
