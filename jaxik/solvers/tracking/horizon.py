@@ -138,32 +138,16 @@ def changes_of(horizon: Horizon, change: jax.Array) -> jax.Array:
     return horizon.with_elastic(jnp.concatenate([jnp.stack(found[1:]) * links_of(horizon.linked), change[None]]))
 
 
-class TaskRows(NamedTuple):
-    """Of tasks at each stage, group after group.
+class Rows(NamedTuple):
+    """At each stage.
 
     Attributes:
-      residual (m,), jacobian (m, nv): weighted.
+      residual (m,), jacobian (m, nv): of the path and of constraints that yield, weighted.
       tolerance (m,): half of a box inside the tolerance of a row, weighted; 0 for rows that are to be exact.
       penalty (m,): of rows that yield, infinite for those of the path.
       firm (m,): which rows are of constraints that hold.
       apart, fresh (m,): which rows are of pairs of shapes, and are to be positive; and which of these are others
         than before.
-    """
-
-    residual: jax.Array
-    jacobian: jax.Array
-    tolerance: jax.Array
-    penalty: jax.Array
-    firm: jax.Array
-    apart: jax.Array
-    fresh: jax.Array
-
-
-class Rows(NamedTuple):
-    """At each stage.
-
-    Attributes:
-      residual, ..., fresh: as of `TaskRows`, of the path and of constraints that yield.
       preferred_square (nv, nv), preferred_gradient (nv,), preferred_cost (): of preferences, J'J, J'r and r'r / 2.
       curvature (nv, nv): what the Hessian has beyond J'J.
       at (nv,): coordinates of joints.
@@ -225,7 +209,8 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None, exact: boo
         kept = _kept(horizon, tasks)
         preferred = {n: t for n, t in tasks.items() if n not in kept}
         found = _rows(robot, kept, kin, stage, known, within, yielding, horizon.firm)
-        wanted, slopes, *_ = _rows(robot, preferred, kin, stage, known)
+        of_preferences = _rows(robot, preferred, kin, stage, known)
+        wanted, slopes = of_preferences["residual"], of_preferences["jacobian"]
         bent = jnp.zeros((robot.nv, robot.nv), q.dtype)
         if pull is not None:
             bent = curvature_of(robot, kept, kin, pull, exact) + curvature_of(robot, preferred, kin, wanted, exact)
@@ -236,7 +221,7 @@ def evaluated(horizon: Horizon, q: jax.Array, pull: jax.Array | None, exact: boo
         if problem.dof_mask is not None:
             moves = moves & problem.dof_mask
         return Rows(
-            **found._asdict(),
+            **found,
             preferred_square=slopes.T @ slopes,
             preferred_gradient=wanted @ slopes,
             preferred_cost=wanted @ wanted / 2,
@@ -263,14 +248,25 @@ def _rows(
     within: tuple[str, ...] = (),
     yielding: Mapping[str, jax.Array] = MappingProxyType({}),
     firm: tuple[str, ...] = (),
-) -> TaskRows:
-    """The rows of tasks, with tolerances of those `within` and penalties of those `yielding`."""
+) -> dict[str, jax.Array]:
+    """The rows of tasks by attributes of `Rows`, group after group.
+
+    With tolerances of those `within`, and penalties of those `yielding`.
+    """
     dtype = kin.q.dtype
     # Without tasks one row that asks for nothing: with none XLA, on one core, loses what LAPACK's calls are.
     count = 0 if tasks else 1
     none = jnp.zeros(count, dtype)
     no = jnp.zeros(count, bool)
-    kept = [TaskRows(none, jnp.zeros((count, robot.nv), dtype), none, none + jnp.inf, no, no, no)]
+    kept = [
+        {
+            "residual": none,
+            "jacobian": jnp.zeros((count, robot.nv), dtype),
+            "tolerance": none,
+            "penalty": none + jnp.inf,
+            **dict.fromkeys(("firm", "apart", "fresh"), no),
+        }
+    ]
     for group in groups(tasks):
 
         def of_task(task: Task, kin: Kinematics) -> tuple[jax.Array, ...]:
@@ -290,8 +286,15 @@ def _rows(
         pairs = [task for task in group.tasks if isinstance(task, PairsApart)]
         apart = jnp.broadcast_to(fine & bool(pairs), residual.shape)
         fresh = jnp.stack([task.fresh for task in pairs]) if pairs else jnp.zeros_like(apart)
-        residual, *rest = map(jnp.ravel, (residual, boxes, penalty, holds, apart, fresh))
-        kept.append(TaskRows(residual, jacobian.reshape(-1, robot.nv), *rest))
+        rows = {
+            "residual": residual,
+            "tolerance": boxes,
+            "penalty": penalty,
+            "firm": holds,
+            "apart": apart,
+            "fresh": fresh,
+        }
+        kept.append(jax.tree.map(jnp.ravel, rows) | {"jacobian": jacobian.reshape(-1, robot.nv)})
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *kept)
 
 
