@@ -182,19 +182,21 @@ def bent(side: float) -> np.ndarray:
 
 
 BEGIN = np.stack([bent(1.8), bent(-1.8)], axis=1)
-BALL, RADIUS, MARGIN = np.array([0.72, 0.0, 0.0]), 0.08, 0.005
+BALL, RADIUS = np.array([0.72, 0.0, 0.0]), 0.08
+# Kept so far, waypoints are near enough to each other that no step cuts through the ball; with the second it would.
+WIDE, NARROW = 0.01, 0.005
 
 
-def around_the_ball(ball: Any) -> Track:
-    return around(World(spheres=Spheres(ball[None], [RADIUS])))
+def around_the_ball(ball: Any, margin: float, begin: Any = BEGIN) -> Track:
+    return around(World(spheres=Spheres(ball[None], [RADIUS])), margin, begin)
 
 
 def around_a_cylinder(radius: Any) -> Track:
-    return around(World(cylinders=Cylinders(jaxlie.SE3.from_translation(jnp.asarray(BALL)[None]), radius, 0.1)))
+    return around(World(cylinders=Cylinders(jaxlie.SE3.from_translation(jnp.asarray(BALL)[None]), radius, 0.1)), WIDE)
 
 
-def around(world: World, begin: Any = BEGIN) -> Track:
-    limits = (ConfigurationLimit(), CollisionLimit(world, margin=MARGIN), VelocityLimit(10.0))
+def around(world: World, margin: float, begin: Any = BEGIN) -> Track:
+    limits = (ConfigurationLimit(), CollisionLimit(world, margin=margin), VelocityLimit(10.0))
     tip = {
         "target": jaxlie.SE3.from_translation(jnp.tile(jnp.asarray(tips(BEGIN[-1])), (STEPS, 1, 1))),
         "position_cost": costs(STEPS - 1)[:, None, None],
@@ -205,7 +207,7 @@ def around(world: World, begin: Any = BEGIN) -> Track:
 
 @pytest.fixture(scope="module")
 def curved() -> Track:
-    return around_the_ball(BALL)
+    return around_the_ball(BALL, WIDE)
 
 
 def room_at_the_ball(q: np.ndarray) -> np.ndarray:
@@ -215,7 +217,7 @@ def room_at_the_ball(q: np.ndarray) -> np.ndarray:
     begin = np.cumsum(ways, axis=-2) - ways
     share = np.clip(((BALL[:2] - begin) * ways).sum(-1) / lengths**2, 0, 1)
     away = np.linalg.norm(begin + share[..., None] * ways - BALL[:2], axis=-1)
-    return away - RADIUS - 0.02 - MARGIN * 1.05
+    return away - RADIUS - 0.02 - WIDE * 1.05
 
 
 def slopes(of: Any, q: np.ndarray) -> np.ndarray:
@@ -259,7 +261,7 @@ def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(curved: Tr
 
 
 def test_a_motion_that_was_found_begins_another(curved: Track) -> None:
-    again = around(World(spheres=Spheres(BALL[None], [RADIUS])), curved)
+    again = around_the_ball(BALL, WIDE, curved)
     np.testing.assert_allclose(again.q, curved.q, atol=1e-7)
 
 
@@ -269,18 +271,28 @@ def test_no_motion_beside_one_around_an_obstacle_costs_less(curved: Track, side:
     np.testing.assert_allclose(curved.q[:, side], found, atol=1e-5)
 
 
-def test_a_motion_around_an_obstacle_has_derivatives(curved: Track) -> None:
+def test_what_would_be_cut_on_the_way_to_a_waypoint_is_kept_farther_apart() -> None:
+    robot, world = arm(), World(spheres=Spheres(BALL[None], [RADIUS]))
+    found = around_the_ball(BALL, NARROW).check()
+    free = ~np.asarray(robot.in_collision(found.q[:-1], world, to=found.q[1:]))
+    assert free.all()
+    least = np.asarray(robot.clearance(found.q, world)).min(axis=0)
+    assert ((least > WIDE) & (least < 2 * WIDE)).all()
+
+
+@pytest.mark.parametrize("margin", [WIDE, NARROW])
+def test_a_motion_around_an_obstacle_has_derivatives(margin: float) -> None:
     """By the place of the obstacle, beside central differences."""
 
     def motion(ball: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = around_the_ball(ball)
+        found = around_the_ball(ball, margin)
         return found.q, found.derivative_status
 
     way = np.array([0.6, 0.8, 0.0])
     (_, status), (tangent, _) = jax.jvp(motion, (jnp.asarray(BALL),), (jnp.asarray(way),))
     assert (np.asarray(status) == DerivativeStatus.EXACT).all()
     before = whole_path._cache_size()
-    ahead, behind = (np.asarray(around_the_ball(BALL + h * way).q) for h in (1e-5, -1e-5))
+    ahead, behind = (np.asarray(around_the_ball(BALL + h * way, margin).q) for h in (1e-5, -1e-5))
     assert whole_path._cache_size() == before  # an obstacle that moves compiles nothing
     assert np.abs(tangent).max() > 0.5
     np.testing.assert_allclose(tangent, (ahead - behind) / 2e-5, atol=1e-5)

@@ -40,7 +40,7 @@ from jaxik.numerics.block_tridiagonal import (
     solve_factorized,
 )
 from jaxik.solvers.tracking import barrier
-from jaxik.solvers.tracking.path_result import overlaps_half_way, status_of
+from jaxik.solvers.tracking.path_result import meetings, status_of
 from jaxik.solvers.tracking.shortest_path import SPREAD, STRAINED, shortest_path
 
 # A crane that turns by 400 degrees and has one joint more than a point needs.
@@ -516,6 +516,7 @@ def test_waypoints_that_shapes_are_too_near_to_are_told_from_those_out_of_reach(
     q = jnp.asarray(at[None, :, :1], float)
     status = jax.jit(status_of)(problem, q, jnp.zeros((1, 4), bool))
     assert status.tolist() == [[Status.CONVERGED, Status.CONVERGED, Status.COLLIDES, Status.STALLED]]
-    motions = jnp.array([[-0.3, 0.25, 0.9, 0.95], [-0.3, 0.3, -0.3, 0.3]]).T[:, :, None]  # over time (4, 2, 1)
-    overlaps = jax.jit(overlaps_half_way)(problem, motions)
-    assert overlaps.tolist() == [[False, True, False], [False, False, False]]
+    # Half-way from -0.6 to 0.9 is apart; over time (4, 2, 1).
+    motions = jnp.array([[-0.3, -0.6, 0.9, 0.95], [-0.3, 0.29, -0.3, 0.29]]).T[:, :, None]
+    meets, pair = jax.jit(meetings)(problem, motions)
+    assert meets.T.tolist() == [[False, True, False], [False, False, False]] and not pair.any()

@@ -20,7 +20,7 @@ from jax import lax
 
 from jaxik.collision.boxes import Box
 from jaxik.collision.convex import Hull, Primitive
-from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, gathered, operands
+from jaxik.collision.distances import SEPARATIONS, Operands, contact_of, gathered, operands, separations
 from jaxik.collision.pairs import FIELDS, PairTable
 from jaxik.collision.planes import HalfSpace
 from jaxik.collision.reach import largest_motion, seen_pairs
@@ -187,3 +187,36 @@ def march(
         return stride(m, *look_at(m.share + m.ahead, m.ahead, m.seen), shortest)
 
     return lax.while_loop(goes_on, onward, not_begun(nothing, dtype))
+
+
+def apart_on_the_way(
+    geometry: Geometry,
+    world: World | None,
+    table: PairTable,
+    at: Callable[[jax.Array], Kinematics],
+    way: jax.Array,
+    looks: int,
+    shortest: float,
+) -> tuple[jax.Array, jax.Array]:
+    """Whether no pair of a table that is apart at the start of a way meets on it, and which pair is near if one may.
+
+    By distances alone, d + d' >= M, without normals: near shapes that takes more looks, each of a fifth of the time.
+
+    Args:
+      at: share of the way -> kinematics there.
+      way (nv,): the displacement.
+      looks, shortest: as of `march`.
+    """
+    none = jnp.zeros(len(table.names), way.dtype)
+
+    def look_at(share: jax.Array, ahead: jax.Array, seen: Any) -> tuple[Any, jax.Array, jax.Array]:
+        kin, (start, before) = at(share), seen
+        distance = separations(geometry, world, table, kin) + SLACK
+        start = jnp.where(share > 0, start, distance)
+        moved, turned = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.abs(ahead * way))
+        overlapped, enough = start < 0, before + distance >= jnp.exp(turned) * moved
+        return (start, distance), jnp.all(overlapped | (distance >= 0)), jnp.all(overlapped | enough)
+
+    end = march(look_at, (none, none), way.dtype, looks, shortest)
+    start, distance = end.seen
+    return end.share == 1, jnp.argmin(jnp.where(start < 0, jnp.inf, distance)).astype(jnp.int32)

@@ -54,7 +54,8 @@ class Track(Outcome):
         an arm at rest that is pierced by a plate. INFEASIBLE, NONFINITE: there is no step, and the robot stood still.
         TIMEOUT.
         In `mode="whole"` CONVERGED: the path's tasks are within their tolerances and constraints hold; STALLED: they do
-        not, as far as was found; COLLIDES: shapes are nearer than the margin of a `CollisionLimit`; INFEASIBLE:
+        not, as far as was found; COLLIDES: shapes are nearer than the margin of a `CollisionLimit`, or may
+        overlap on the way there; INFEASIBLE:
         `jumped`, or a limit is passed; NONFINITE: a target is not finite. Those of `plan_motion` are said there.
       residuals: task, and constraint, to what it reports at `q`, for the target of that time: (T, *batch, ...).
       speed_share, acceleration_share, jerk_share (T, *batch): the largest of a joint, as a share of its

@@ -100,7 +100,8 @@ def _horizon(shape: tuple[int, ...], given: Given, about: Any) -> tuple[Horizon,
     given, q = prepared(len(shape), given), about.smooth.q[ORDERS:]
     known = _known(shape, given)
     given = given._replace(values=_finite(given.values))
-    return horizon_of(shape, given, q, about.parted, jnp.ones((), q.dtype), known, pairs=about.smooth.pairs)
+    apart = {"pairs": about.smooth.pairs, "farther": about.smooth.farther}
+    return horizon_of(shape, given, q, about.parted, jnp.ones((), q.dtype), known, **apart)
 
 
 def _known(shape: tuple[int, ...], given: Given) -> dict[str, jax.Array]:

@@ -1,6 +1,7 @@
 """Pairs of shapes beside a motion: at each waypoint those that smoothing keeps apart, by rows of its interior point."""
 
-from typing import Any
+import dataclasses
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,18 +19,41 @@ from jaxik.tasks.clearance import PairsTask
 
 # What is farther apart by more [m] counts as so far: an obstacle that is masked is infinitely far away.
 FAR = 10.0
+# Pairs that meet on a way are kept farther apart by so much [m] at first, and by twice as much each time again; at its
+# end, its start, and the stages beside these.
+FIRST_FARTHER, BESIDE = 1e-2, (0, -1, 1, -2)
 
 # By name of a task of distances, which pairs have a row (N, *batch, rows).
 ChosenPairs = dict[str, jax.Array]
 
 
+class Farther(NamedTuple):
+    """A pair of each waypoint that is kept farther apart than asked, as it would meet on the way to the next.
+
+    Attributes:
+      pair (N, *batch, 1): its place among the pairs of all tasks of distances, one after the other.
+      by (N, *batch, 1): how much farther [m]; 0 where none is.
+    """
+
+    pair: jax.Array
+    by: jax.Array
+
+
 @pytree
 class PairsApart(Task):
-    """How much farther apart than asked some pairs are (rows,) [m], whichever others are nearer."""
+    """How much farther apart than asked some pairs are (rows,) [m], whichever others are nearer.
+
+    Attributes:
+      task: which asks for a distance.
+      which, fresh (rows,): places of the pairs in its table, and whether they are others than before.
+      pair, farther (1,): a place for which it is so much more [m].
+    """
 
     task: PairsTask = leaf()
     which: Any = leaf(1)
     fresh: Any = leaf(1)
+    pair: Any = leaf(1)
+    farther: Any = leaf(1)
     cost: Any = leaf(0, default=1.0)
     priority: int = static(default=0, kw_only=True)
 
@@ -38,7 +62,8 @@ class PairsApart(Task):
 
     def residual(self, robot: Robot, kin: Kinematics) -> jax.Array:
         found = self.task.pairs_of(robot, kin, self.which)
-        return jnp.minimum(found.distance - self.task.distance, FAR)
+        asked = self.task.distance + jnp.where(self.which == self.pair, self.farther, 0)
+        return jnp.minimum(found.distance - asked, FAR)
 
     def jacobian(self, robot: Robot, kin: Kinematics) -> jax.Array:
         return self.task.pairs_of(robot, kin, self.which).jacobian
@@ -93,12 +118,45 @@ def updated(old: jax.Array, new: jax.Array) -> jax.Array:
     return jnp.where(stays, old, jnp.sum(jnp.where(takes, new[..., None, :], 0), axis=-1, dtype=old.dtype))
 
 
-def with_pairs(problem: Problem, pairs: ChosenPairs, before: ChosenPairs | None = None) -> Problem:
-    """The problem with these pairs in the place of its tasks of distances, which were others before."""
+def with_pairs(problem: Problem, pairs: ChosenPairs, farther: Farther) -> Problem:
+    """The problem with these pairs in the place of its tasks of distances."""
+    places, first = {}, 0
+    for name in pairs:
+        task: Any = problem.tasks[name]
+        places[name] = first
+        first += len(task.table(problem.robot).names)
 
     def given(name: str, which: jax.Array) -> PairsApart:
         task: Any = problem.tasks[name]
-        fresh = jnp.zeros(which.shape, bool) if before is None else which != before[name]
-        return PairsApart(task.task if isinstance(task, PairsApart) else task, which, fresh, priority=task.priority)
+        fresh, pair = jnp.zeros(which.shape, bool), farther.pair - places[name]
+        return PairsApart(task, which, fresh, pair, farther.by, priority=task.priority)
 
     return with_tasks(problem, problem.tasks | {name: given(name, which) for name, which in pairs.items()})
+
+
+def with_others(problem: Problem, pairs: ChosenPairs, before: ChosenPairs) -> Problem:
+    """The problem with these pairs in the place of its own; in the step before there were others."""
+
+    def given(name: str, which: jax.Array) -> PairsApart:
+        task: Any = problem.tasks[name]
+        return dataclasses.replace(task, which=which, fresh=which != before[name])
+
+    return with_tasks(problem, problem.tasks | {name: given(name, which) for name, which in pairs.items()})
+
+
+def none_farther(shape: tuple[int, ...], dtype: Any) -> Farther:
+    """No pair is kept farther apart, at stages (N, *batch)."""
+    return Farther(jnp.full((*shape, 1), -1, jnp.int32), jnp.zeros((*shape, 1), dtype))
+
+
+def farther_beside(farther: Farther, meets: jax.Array, pair: jax.Array) -> Farther:
+    """Keep pairs (T, *batch) that meet on the way to waypoints (T, *batch) farther apart there, and right beside."""
+    before = [(farther.by.shape[0] - meets.shape[0], 0), *[(0, 0)] * (meets.ndim - 1)]
+    meets, pair = jnp.pad(meets, before), jnp.pad(pair, before)
+    which, by, grown = farther.pair[..., 0], farther.by[..., 0], jnp.maximum(2 * farther.by[..., 0], FIRST_FARTHER)
+    marked = jnp.zeros_like(meets)
+    for shift in BESIDE:
+        here, other = jnp.roll(meets, shift, axis=0), jnp.roll(pair, shift, axis=0)
+        which = jnp.where(here & ~marked, other, which)
+        marked = marked | here
+    return Farther(which[..., None], jnp.where(marked, grown, by)[..., None])

@@ -33,7 +33,7 @@ from jaxik.solvers.nonlinear.hard_constraint import with_clearance
 from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.horizon import SPARE, Elasticity, Horizon, integrated, ways
 from jaxik.solvers.tracking.options import WholePathOptions
-from jaxik.solvers.tracking.path_pairs import ChosenPairs, any_pairs, with_pairs
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, Farther, any_pairs, none_farther, with_pairs
 from jaxik.solvers.tracking.shortest_path import LONGEST_STEP
 from jaxik.solvers.tracking.targets import Values, placed, ranks_of
 
@@ -183,6 +183,7 @@ def horizon_of(
     known: Mapping[str, jax.Array] = MappingProxyType({}),
     loose: jax.Array | bool = False,
     pairs: ChosenPairs | None = None,
+    farther: Farther | None = None,
 ) -> tuple[Horizon, jax.Array]:
     """The horizon of a motion, and the motion with the stages before it.
 
@@ -194,6 +195,7 @@ def horizon_of(
       known: by name of a task (T, *batch), whether its targets count.
       loose (): as of `Horizon`.
       pairs: that are kept apart; None: any, of which steps make the nearest.
+      farther: those that are more so; None: none.
     """
     topology, q0, dt = given.problem.robot.topology, given.q0, given.dt
 
@@ -230,8 +232,9 @@ def horizon_of(
     )
     constraints = elastic_constraints_of(given.problem)
     pairs = any_pairs(every, q.shape[:-1]) if pairs is None else pairs
+    farther = none_farther(q.shape[:-1], q.dtype) if farther is None else farther
     horizon = Horizon(
-        problem=with_pairs(every, pairs),
+        problem=with_pairs(every, pairs, farther),
         path=path,
         firm=tuple(name for name in constraints_of(given.problem, couplings=True) if name in path),
         stage=stage,
@@ -246,6 +249,7 @@ def horizon_of(
         elastic=elastic,
         yielding={name: jnp.broadcast_to(each.row_penalty, shape) for name, each in constraints.items()},
         pairs=pairs,
+        farther=farther,
     )
     return horizon, q
 

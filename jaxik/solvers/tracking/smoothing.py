@@ -30,7 +30,7 @@ from jaxik.solvers.tracking.horizon import (
     links_of,
     row_count,
 )
-from jaxik.solvers.tracking.path_pairs import ChosenPairs, pairs_near, updated, with_pairs
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, Farther, pairs_near, updated, with_others
 from jaxik.solvers.tracking.path_rows import (
     APART,
     TOUCHED,
@@ -81,7 +81,7 @@ class Smooth(NamedTuple):
       inside: slacks and multipliers of its limits.
       passed (*batch,): by how much a limit is passed at most, in half widths.
       settled (*batch,): whether it is a minimum.
-      pairs: of shapes that are kept apart.
+      pairs, farther: of shapes that are kept apart, and those that are more so.
     """
 
     q: jax.Array
@@ -90,6 +90,7 @@ class Smooth(NamedTuple):
     passed: jax.Array
     settled: jax.Array
     pairs: ChosenPairs
+    farther: Farther
 
 
 class _State(NamedTuple):
@@ -102,9 +103,12 @@ class _State(NamedTuple):
     returned: jax.Array  # () steps so far that only put waypoints back
 
 
-def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array) -> Smooth:
-    """Smooth a motion (N, *batch, nq) in at most so many steps, and put each waypoint back on its path."""
-    none, start = jnp.zeros((), jnp.int32), begun(horizon, q)
+def smoothed(horizon: Horizon, q: jax.Array, steps: jax.Array, wanted: jax.Array) -> Smooth:
+    """Smooth a motion (N, *batch, nq) in at most so many steps, and put each waypoint back on its path.
+
+    Those that are not `wanted` (*batch,) stay as they are, and are not waited for.
+    """
+    none, start = jnp.zeros((), jnp.int32), begun(horizon, q)._replace(settled=~wanted)
     batch, far = q.shape[1:-1], start.passed
     grows, shrinks = (MORE_BESIDE, LESS_BESIDE) if horizon.pairs else (MORE, LESS)
 
@@ -134,7 +138,7 @@ def begun(horizon: Horizon, q: jax.Array) -> Smooth:
     kinds = jnp.zeros((2, horizon.kinds + -(-count // nv), *q.shape[:-1], nv), q.dtype)
     inside = Interior(kinds + 1, kinds, kinds, jnp.ones(batch, q.dtype))
     far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
-    return Smooth(q, jnp.zeros((*q.shape[:-1], count), q.dtype), inside, far, never, horizon.pairs)
+    return Smooth(q, jnp.zeros((*q.shape[:-1], count), q.dtype), inside, far, never, horizon.pairs, horizon.farther)
 
 
 def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -232,7 +236,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     inside = jax.tree.map(lambda new, old: jnp.where(limited, new, old), moved, before.inside)
     q = _moved(horizon.problem, q, change, smooths.astype(q.dtype))
     pull = jnp.where((smooths & solves)[..., None], pull, before.pull)
-    found = Smooth(q, pull, inside, passed, before.settled | (settles & solves), horizon.pairs)
+    found = Smooth(q, pull, inside, passed, before.settled | (settles & solves), horizon.pairs, horizon.farther)
     # Where curvature was not positive, the next step goes without.
     return found, jnp.where(solves, furthest, jnp.inf), jnp.where(solves, reach, jnp.inf)
 
@@ -241,7 +245,7 @@ def _looking_again(horizon: Horizon, before: Smooth, smooths: jax.Array) -> Hori
     """The horizon with the pairs that are nearest now, while the motion is made smooth."""
     near = pairs_near(horizon.problem, before.q)
     pairs = {name: jnp.where(smooths, updated(old, near[name]), old) for name, old in before.pairs.items()}
-    return horizon._replace(problem=with_pairs(horizon.problem, pairs, before.pairs), pairs=pairs)
+    return horizon._replace(problem=with_others(horizon.problem, pairs, before.pairs), pairs=pairs)
 
 
 class System(NamedTuple):

@@ -33,7 +33,8 @@ from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.cheapest import cheapest
 from jaxik.solvers.tracking.path_derivatives import Sensitivity, motion_tangent, sensitivity
-from jaxik.solvers.tracking.path_result import described, events_of, moves_at_rest, overlaps_half_way, status_of
+from jaxik.solvers.tracking.path_pairs import farther_beside
+from jaxik.solvers.tracking.path_result import described, events_of, meetings, moves_at_rest, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, prepared
 from jaxik.solvers.tracking.shortest_path import SPREAD
 from jaxik.solvers.tracking.smoothing import Smooth, begun, chosen, kept, paid, smoothed
@@ -44,6 +45,8 @@ HELD_LIMITS = (ConfigurationLimit, VelocityLimit, AccelerationLimit, JerkLimit, 
 ANY_LENGTH = 1e6
 # A motion that costs more by so much is as good.
 TIED = 1.01
+# So often pairs that meet on the way between two waypoints are kept farther apart, each time twice as far.
+ROUNDS = 2
 
 
 def check_held(problem: Problem) -> None:
@@ -200,7 +203,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
         q, tied = cheapest(shape, lanes, length, given, bounds)
     else:
         q, tied = _begun(given, (length, *shape)), jnp.zeros(shape, bool)
-    found, parted, loose, free = in_double(functools.partial(_smooth, shape), given, q, bounds)
+    found, parted, loose, free, meets = in_double(functools.partial(_smooth, shape), given, q, bounds)
     smooth, free = cast((found.q[ORDERS:], free), q.dtype)
     # A motion that its limits made worse is left as it was without them, or as it was found.
     every = jnp.stack([smooth, free, q])
@@ -209,8 +212,7 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
     at = placed(problem, given.values)
     status = status_of(at, every, jumped)
-    overlaps = overlaps_half_way(at, over_time) & (status == Status.CONVERGED)
-    status = jnp.where(overlaps, Status.COLLIDES, status)
+    status = jnp.where(meets & (status == Status.CONVERGED), Status.COLLIDES, status)
     moves_on = jnp.moveaxis(moves_at_rest(topology, over_time, options.end_at_rest, given.steps), 0, 1)
     status = jnp.where(moves_on & (status == Status.CONVERGED), Status.INFEASIBLE, status).astype(jnp.int32)
     best = _best(shape, given, every, jumped, events_of(status, jumped | moves_on, options.jump_cost, counts))
@@ -262,12 +264,14 @@ class _Smoothed(NamedTuple):
       smooth, parted (T, *batch): the motion, and the steps that were to be none.
       loose (*batch,): whether it uses tolerances.
       free (T, *batch, nq): the motion before limits on displacements' differences.
+      meets (3, T, *batch): whether shapes meet on the way to a waypoint, of `smooth`, of `free`, and as it began.
     """
 
     smooth: Smooth
     parted: jax.Array
     loose: jax.Array
     free: jax.Array
+    meets: jax.Array
 
 
 def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Array) -> _Smoothed:
@@ -275,46 +279,59 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
 
     First exactly on the path, where jumps may be spread over several steps. Where one is left, or limits are passed,
     again, on both sides of it and within all limits. Where that does not do either, within the path's tolerances.
-    Beside obstacles all limits count from the first on: each looks for the same way around them.
+    Beside obstacles all limits count from the first on: each looks for the same way around them. What then meets on the
+    way from one waypoint to the next, as where a corner is cut, is kept farther apart there.
     """
     topology, steps = given.problem.robot.topology, given.options.smoothing_steps
     # A motion that is given to begin with says nothing of where the path has to be left.
     spread = SPREAD if given.initial is None else ANY_LENGTH
+    counts = (jnp.arange(q.shape[0]) < given.steps).reshape(-1, *(1,) * len(shape))
 
     def parted_of(q: jax.Array, longest: jax.Array | float) -> jax.Array:
         before = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
         jumps = jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
-        counts = jnp.arange(q.shape[0]) < given.steps
-        return jumps & counts.reshape(-1, *(1,) * len(shape))
+        return jumps & counts
 
     def smooth(phase: jax.Array, before: _Smoothed) -> _Smoothed:
-        loose, now = phase == 2, before.smooth.q[ORDERS:]
+        loose, now, farther, meets = phase == last, before.smooth.q[ORDERS:], before.smooth.farther, before.meets
         parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, spread, 1.0)))
+        crosses = jnp.zeros(shape, bool)
+        if beside:
+            start = now[:1] if given.q0 is None else jnp.broadcast_to(given.q0, now[:1].shape)
+            own, pair = meetings(given.problem, jnp.concatenate([start, now]))
+            meets = meets.at[2 - jnp.minimum(phase, 2)].set(own)
+            own = own & ~parted & counts
+            crosses, farther = jnp.any(own, axis=0), farther_beside(farther, own, pair)
         limited = ((phase > 0) | beside).astype(q.dtype)
         horizon, found = horizon_of(shape, given, now, parted, limited)
         holds, yields_nowhere = kept(horizon, found)
         # Beside obstacles what does not settle in so many steps does not in as many again.
         good = before.smooth.settled | (before.smooth.passed <= KEPT) & beside
-        done = jnp.all(parted == before.parted, axis=0) & good & holds & (phase > 0)
-        done = done & (yields_nowhere | loose)
+        done = jnp.all(parted == before.parted, axis=0) & good & holds & (phase > 0) & ~crosses
+        done = done & (yields_nowhere | loose) | (phase > last)
 
         def again() -> _Smoothed:
-            horizon, begin = horizon_of(shape, given, jnp.where(loose, q, now), parted, limited, loose=loose)
-            better = smoothed(horizon, begin, steps)
+            begin = jnp.where(loose, q, now)
+            horizon, begin = horizon_of(shape, given, begin, parted, limited, loose=loose, farther=farther)
+            better = smoothed(horizon, begin, steps, ~done)
             # Within its tolerances a motion is good that keeps all limits, if not the smoothest of these. One that does
             # so on the path stays there.
-            exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & holds
+            exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & holds & ~crosses
             stays = done | loose & (exact | (better.passed > KEPT))
             return _Smoothed(
                 chosen(stays, before.smooth, better),
                 jnp.where(stays, before.parted, parted),
                 loose & ~stays,
                 jnp.where(phase == 0, better.q[ORDERS:], before.free),
+                meets,
             )
 
-        return lax.cond(jnp.all(done), lambda: before, again)
+        return lax.cond(jnp.all(done), lambda: before._replace(meets=meets), again)
 
     whole = parted_of(q, spread)
     begin = begun(*horizon_of(shape, given, q, whole, jnp.zeros((), q.dtype)))
     beside = bool(begin.pairs)
-    return lax.fori_loop(0, 3, smooth, _Smoothed(begin, whole, jnp.zeros(shape, bool), q))
+    last = 2 + beside * ROUNDS
+    known = _Smoothed(begin, whole, jnp.zeros(shape, bool), q, jnp.zeros((3, *q.shape[:-1]), bool))
+    # Beside obstacles once more, to look at the last one.
+    return lax.fori_loop(0, last + 1 + beside, smooth, known)
