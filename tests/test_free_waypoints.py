@@ -254,7 +254,7 @@ def least_motion_around_the_ball(begin: np.ndarray) -> np.ndarray:
 
 
 def test_a_motion_goes_around_an_obstacle_on_the_side_where_it_begins(curved: Track) -> None:
-    curved.check()
+    assert np.asarray(curved.check().settled).all() and "settled" not in repr(curved)
     elbow = np.asarray(curved.q)[STEPS // 2, :, 1]
     assert elbow[0] > 0.3 and elbow[1] < -0.3
     assert room_at_the_ball(np.asarray(curved.q)).min() > -1e-7
@@ -368,6 +368,7 @@ def test_a_motion_that_does_not_come_to_rest_says_so() -> None:
     begin = START + np.linspace(0, 1, STEPS)[:, None, None] * np.array([[[0.5, 0.5, 0.0]]] * 4).swapaxes(0, 1)
     motion = with_the_wrist_held(np.tile(START, (4, 1)), begin, tips(begin[-1:]) * np.ones((STEPS, 1, 1)), 0)
     assert np.abs(motion.velocity[-2:]).max(axis=-1).min() > 0.1
+    assert not np.asarray(motion.settled).any() and "4 not settled" in repr(motion)
     assert (
         np.asarray(motion.status) == np.repeat([Status.CONVERGED, Status.INFEASIBLE], [STEPS - 2, 2])[:, None]
     ).all()

@@ -339,7 +339,8 @@ def test_balls_bases_couplings_and_obstacles_are_kept(dtype: str, digits: float)
 
 def test_a_track_of_whole_mode_is_saved_with_its_jumps(tmp_path) -> None:
     jaxik.save(tmp_path / "motion.npz", found())
-    assert np.array_equal(jaxik.load(tmp_path / "motion.npz").jumped, found().jumped)
+    again = jaxik.load(tmp_path / "motion.npz")
+    assert np.array_equal(again.jumped, found().jumped) and np.array_equal(again.settled, found().settled)
     assert found().resample(0.05).jumps.shape == (5,)
 
 

@@ -66,6 +66,8 @@ class Track(Outcome):
         call was differentiated; else NOT_COMPUTED.
       jumped (T, *batch): of bool: whether the step to `q` leaves the path, as joints go further than limits allow in
         one step: the robot has to stop and go there some other way. Only in `mode="whole"`.
+      settled (*batch,): of bool: whether smoothing settled, where nothing beside costs less: not where
+        `smoothing_steps` were too few, nor where the motion is the one that it began with. None but in `mode="whole"`.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """
@@ -82,6 +84,7 @@ class Track(Outcome):
     derivative_status: jax.Array = leaf(0)
     jumped: jax.Array = leaf(0)
     yielded: dict[str, Any] = leaf(default_factory=dict)
+    settled: jax.Array | None = leaf(0, default=None)
     topology: Topology = static(kw_only=True)
     residual_units: tuple[tuple[str, str], ...] = static(default=(), kw_only=True)
 
@@ -205,7 +208,7 @@ def _described(track: Track) -> str:
     name, status = track.topology.name, track.status
     shares = track.speed_share, track.acceleration_share, track.jerk_share
     moves = track.q, track.velocity, track.acceleration
-    arrays = (moves, status, track.residuals, shares, track.dt, track.yielded)
+    arrays = (moves, status, track.residuals, shares, track.dt, track.yielded, track.settled)
     if not text.known(jax.tree.leaves(arrays)):
         return f"Track({name}, traced, {np.shape(status)})"
     status, dt = np.asarray(status), np.asarray(track.dt)
@@ -225,7 +228,7 @@ def _described(track: Track) -> str:
     stops = stops_of(track)
     stopped = f", in {stops} abrupt {'stops' if stops > 1 else 'stop'}" if stops else ""
     return (
-        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}; "
+        f"Track({said}: {text.counted(status, Status)}{_jumps_said(track)}{_settled_said(track)}; "
         f"peaks: {peaks or 0} of their limits{stopped}; "
         f"residuals ({', '.join(text.SHARES)}, at the end): {residuals or 'none'}"
         f"{text.yielded(track.yielded, track.residual_units, np.shape(status))}"
@@ -253,3 +256,11 @@ def _jumps_said(track: Track) -> str:
         return said
     steps = np.flatnonzero(np.asarray(track.jumped)).tolist()
     return f"{said} at step{'s' if jumps > 1 else ''} {', '.join(map(str, steps[:8]))}{', ...' if jumps > 8 else ''}"
+
+
+def _settled_said(track: Track) -> str:
+    """How many motions are not as smooth as they might be."""
+    if track.settled is None or np.all(np.asarray(track.settled)):
+        return ""
+    unsettled = np.sum(~np.asarray(track.settled))
+    return f", {unsettled} not settled" if np.ndim(track.settled) else ", not settled"

@@ -12,6 +12,7 @@ That of a motion of T steps, in SI units:
 | `yielded/NAME/PART` | (T, *batch, n) | by how much what is `Elastic` yielded in each step |
 | `speed_share`, `acceleration_share`, `jerk_share` | (T, *batch) | the largest of a joint, as shares of the limits |
 | `dt` | (*batch,) | duration of a step [s] |
+| `settled` | (*batch,) | whether smoothing settled, of motions of a whole path alone |
 """
 
 import dataclasses
@@ -30,13 +31,17 @@ from jaxik.robot.loading import npz as robot_npz
 FORMAT = "jaxik track"
 # Fields that hold arrays by name.
 _NAMED = ("residuals", "yielded")
-_ARRAYS = tuple(f.name for f in dataclasses.fields(Track) if "rank" in f.metadata and f.name not in _NAMED)
+_OF_WHOLE = "settled"
+_ARRAYS = tuple(
+    f.name for f in dataclasses.fields(Track) if "rank" in f.metadata and f.name not in (*_NAMED, _OF_WHOLE)
+)
 _UNITS = {"q": "see q_unit", "velocity": "rad/s or m/s", "acceleration": "rad/s^2 or m/s^2", "dt": "s", "time": "s"}
 
 
 def write_track(file: IO[bytes], track: Track) -> None:
     """Write a track to an `.npz`."""
     arrays = {name: getattr(track, name) for name in _ARRAYS} | {"time": track.time}
+    arrays |= {} if track.settled is None else {_OF_WHOLE: track.settled}
     for field in _NAMED:
         arrays |= {f"{field}/{part}": array for part, array in parts(getattr(track, field)).items()}
     arrays |= robot_npz.names(track.topology) | {"status_names": [status.name for status in Status]}
@@ -47,7 +52,8 @@ def write_track(file: IO[bytes], track: Track) -> None:
 def track_of(found: Archive) -> Track:
     """The track that a file holds."""
     topology = robot_npz.topology_of(found)
-    arrays = {name: found.numbers(name, ()) for name in _ARRAYS}
+    given = (*_ARRAYS, _OF_WHOLE) if _OF_WHOLE in found.arrays else _ARRAYS
+    arrays = {name: found.numbers(name, ()) for name in given}
     steps = arrays["status"].shape
     for name, width in (("q", topology.nq), ("velocity", topology.nv), ("acceleration", topology.nv)):
         if arrays[name].shape != (*steps, width):

@@ -200,7 +200,7 @@ def steps_of(motion: Track, first: int, last: int | None) -> Track:
     over_time = {
         f.name: jax.tree.map(lambda x: x[first:last], getattr(motion, f.name))
         for f in dataclasses.fields(Track)
-        if f.name not in ("dt", "topology", "residual_units")
+        if f.name not in ("dt", "settled", "topology", "residual_units")
     }
     return dataclasses.replace(motion, **over_time)
 

@@ -1,5 +1,6 @@
 """`track(..., mode="whole")`: the best motion along a path that is known before it sets out."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -71,12 +72,16 @@ def check_held(problem: Problem) -> None:
 
 
 class Plan(NamedTuple):
-    """A motion (T, *batch, nq), as long as the program; statuses (T, *batch), int32, and whether steps jump."""
+    """A motion (T, *batch, nq), as long as the program; statuses (T, *batch), int32, and whether steps jump.
+
+    And whether smoothing settled (*batch,).
+    """
 
     q: jax.Array
     status: jax.Array
     jumped: jax.Array
     derivative_status: jax.Array
+    settled: jax.Array
 
 
 class Found(NamedTuple):
@@ -150,7 +155,8 @@ def whole_path(shape: tuple[int, ...], lanes: int, length: int, given: Given) ->
     worth = jnp.where(known & ~finite, DerivativeStatus.UNAVAILABLE, found.derivative_status).astype(jnp.int32)
     q = jnp.where(finite[..., None], found.q, lax.stop_gradient(found.q))
     with jax.default_matmul_precision("highest"):
-        return described(shape, prepared(len(shape), given), q, status, found.jumped, worth)
+        motion = described(shape, prepared(len(shape), given), q, status, found.jumped, worth)
+        return dataclasses.replace(motion, settled=found.settled & finite)
 
 
 def _with_finite_start(given: Given) -> tuple[Given, jax.Array]:
@@ -218,7 +224,8 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     best = _best(shape, given, every, jumped, events_of(status, jumped | moves_on, options.jump_cost, counts))
     q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
     none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
-    return Plan(q, status, jumped, none), Found(found, parted, (best > 0) | loose, tied)
+    settled = found.settled & (best == 0)
+    return Plan(q, status, jumped, none, settled), Found(found, parted, (best > 0) | loose, tied)
 
 
 def _best(shape: tuple[int, ...], given: Given, every: jax.Array, jumped: jax.Array, events: jax.Array) -> jax.Array:
