@@ -1,10 +1,9 @@
 """Bounds of which some are elastic: projected Newton steps from piece to piece of a piecewise quadratic objective.
 
-An elastic bound is a kink: beyond it the objective of its variable is steeper by the penalty. Gradient steps go across
-kinks. Between two of them the objective is quadratic, and they are the bounds of a step of `projected_newton`. A
-variable that is pressed against a kink by more than the penalty goes on to the piece behind it. The objective is
-continuous, so that steps decrease it across pieces as they do within one. What holds takes as many steps as hard
-bounds.
+An elastic bound is a kink: beyond it the objective of its variable is steeper by the penalty. Sweeps go across kinks.
+Between two of them the objective is quadratic, and they are the bounds of a step of `projected_newton`. A variable
+that is pressed against a kink by more than the penalty goes on to the piece behind it. The objective is continuous, so
+that steps decrease it across pieces as they do within one. What holds takes as many steps as hard bounds.
 """
 
 import dataclasses
@@ -17,6 +16,7 @@ from jax import lax
 
 from jaxik.core.status import Status
 from jaxik.numerics.fusion import materialize
+from jaxik.numerics.indexing import entry
 from jaxik.numerics.linalg import product
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import stationarity
@@ -25,7 +25,7 @@ from jaxik.qp_solver.projected_newton import (
     NOISE,
     State,
     pressed,
-    projected_gradient,
+    projected_relaxation,
     projected_step,
     rounding,
     state_at,
@@ -86,9 +86,9 @@ def _kinks(program: Program, unit: jax.Array) -> list[_Kink]:
 
 
 def _start(box: Program, kinks: list[_Kink]) -> tuple[State, _Piece]:
-    """The state after gradient steps, and the piece that it is in."""
+    """The state after sweeps, and the piece that it is in."""
     x = jnp.clip(jnp.zeros_like(box.c), box.lower, box.upper)
-    x = projected_gradient(box, x, lambda target, metric: _pulled(kinks, target, metric))
+    x = projected_relaxation(box, x, lambda i, target, curvature: _pulled(kinks, i, target, curvature))
     state = state_at(box, x, box.lower == box.upper)
     # What a kink holds is pressed against it from beyond.
     piece = _piece_at(box, kinks, x, state.gradient < 0)
@@ -114,11 +114,11 @@ def _warm_start(box: Program, kinks: list[_Kink], active: ActiveSet) -> tuple[St
     return state_at(_within(box, piece), x, fixed | (box.lower == box.upper)), piece
 
 
-def _pulled(kinks: list[_Kink], x: jax.Array, curvature: jax.Array) -> jax.Array:
-    """Points (n,) pulled back to kinks that they are beyond, by as much as the penalty of each moves a spring."""
+def _pulled(kinks: list[_Kink], i: jax.Array, x: jax.Array, curvature: jax.Array) -> jax.Array:
+    """Variable i () pulled back to kinks that it is beyond, by as much as the penalty of each moves a spring."""
     for kink in kinks:
-        beyond = kink.sign * (x - kink.place)
-        x = jnp.where(beyond > 0, x - kink.sign * jnp.minimum(beyond, kink.penalty / curvature), x)
+        beyond = kink.sign * (x - entry(kink.place, i))
+        x = jnp.where(beyond > 0, x - kink.sign * jnp.minimum(beyond, entry(kink.penalty, i) / curvature), x)
     return x
 
 
