@@ -87,14 +87,15 @@ def test_minima_are_those_of_slack_variables(dtype: Any, tolerance: float) -> No
     forces = np.einsum("bmn,bm->bn", program.G, multipliers) + found.bound_multipliers
     slopes = np.einsum("bij,bj->bi", program.H, found.x) + program.c
     np.testing.assert_allclose(slopes, -forces, atol=tolerance)
-    assert np.mean(found.iterations) < 2.5 and np.max(found.iterations) < 10
+    assert np.mean(found.iterations) < 1.6 and np.max(found.iterations) < 10
 
 
 def test_a_warm_start_changes_nothing_but_time() -> None:
     cold = solved(jnp.float64)
     warm = solved(jnp.float64, cold.active)
     np.testing.assert_allclose(warm.x, cold.x, atol=1e-9)
-    assert np.mean(warm.iterations) < 0.9 * np.mean(cold.iterations)
+    # Without an active set 1.47, after sweeps that find most of it.
+    assert np.mean(warm.iterations) < 1.4 < np.mean(cold.iterations)
     rng = np.random.default_rng(1)
     wrong = jax.tree.map(lambda x: rng.permutation(np.asarray(x)), cold.active)
     np.testing.assert_allclose(solved(jnp.float64, wrong).x, cold.x, atol=1e-8)

@@ -16,13 +16,13 @@ from jax import lax
 
 from jaxik.core.status import Status
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.indexing import entry
 from jaxik.numerics.linalg import product
 from jaxik.qp_solver.finalize import all_finite, solution_of
 from jaxik.qp_solver.optimality import stationarity
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
 from jaxik.qp_solver.projected_newton import (
     NOISE,
+    Kink,
     State,
     pressed,
     projected_relaxation,
@@ -31,20 +31,6 @@ from jaxik.qp_solver.projected_newton import (
     state_at,
 )
 from jaxik.qp_solver.scaling import units
-
-
-class _Kink(NamedTuple):
-    """An elastic bound of each variable, in units of the scaled program.
-
-    Attributes:
-      sign: 1 for upper bounds, -1 for lower ones.
-      place (n,): infinite where there is none.
-      penalty (n,): how steep the objective gets beyond.
-    """
-
-    sign: int
-    place: jax.Array
-    penalty: jax.Array
 
 
 class _Piece(NamedTuple):
@@ -77,18 +63,18 @@ def elastic_projected_newton(
     return _solution(program, box, kinks, unit, state, tolerance)
 
 
-def _kinks(program: Program, unit: jax.Array) -> list[_Kink]:
+def _kinks(program: Program, unit: jax.Array) -> list[Kink]:
     """The kinks of a program, in the order of its rows, with variables in units (n,)."""
     assert program.h is not None and program.row_penalties is not None
     blocks = zip(program.h.reshape(-1, unit.shape[0]), program.row_penalties.reshape(-1, unit.shape[0]), strict=True)
     signs = itertools.cycle((1, -1))
-    return [_Kink(sign, sign * h / unit, penalty * unit) for sign, (h, penalty) in zip(signs, blocks, strict=False)]
+    return [Kink(sign, sign * h / unit, penalty * unit) for sign, (h, penalty) in zip(signs, blocks, strict=False)]
 
 
-def _start(box: Program, kinks: list[_Kink]) -> tuple[State, _Piece]:
+def _start(box: Program, kinks: list[Kink]) -> tuple[State, _Piece]:
     """The state after sweeps, and the piece that it is in."""
     x = jnp.clip(jnp.zeros_like(box.c), box.lower, box.upper)
-    x = projected_relaxation(box, x, lambda i, target, curvature: _pulled(kinks, i, target, curvature))
+    x = projected_relaxation(box, x, kinks)
     state = state_at(box, x, box.lower == box.upper)
     # What a kink holds is pressed against it from beyond.
     piece = _piece_at(box, kinks, x, state.gradient < 0)
@@ -97,7 +83,7 @@ def _start(box: Program, kinks: list[_Kink]) -> tuple[State, _Piece]:
     return state._replace(gradient=gradient, fixed=fixed), piece
 
 
-def _warm_start(box: Program, kinks: list[_Kink], active: ActiveSet) -> tuple[State, _Piece]:
+def _warm_start(box: Program, kinks: list[Kink], active: ActiveSet) -> tuple[State, _Piece]:
     """The state at the bounds and kinks of an active set, and the piece that it is in."""
     bound = jnp.where(active.bounds > 0, box.upper, box.lower)
     fixed = (active.bounds != 0) & jnp.isfinite(bound)
@@ -114,15 +100,7 @@ def _warm_start(box: Program, kinks: list[_Kink], active: ActiveSet) -> tuple[St
     return state_at(_within(box, piece), x, fixed | (box.lower == box.upper)), piece
 
 
-def _pulled(kinks: list[_Kink], i: jax.Array, x: jax.Array, curvature: jax.Array) -> jax.Array:
-    """Variable i () pulled back to kinks that it is beyond, by as much as the penalty of each moves a spring."""
-    for kink in kinks:
-        beyond = kink.sign * (x - entry(kink.place, i))
-        x = jnp.where(beyond > 0, x - kink.sign * jnp.minimum(beyond, entry(kink.penalty, i) / curvature), x)
-    return x
-
-
-def _step(box: Program, kinks: list[_Kink], state: State, piece: _Piece) -> tuple[State, _Piece]:
+def _step(box: Program, kinks: list[Kink], state: State, piece: _Piece) -> tuple[State, _Piece]:
     """A projected Newton step within the piece; where it ends at a kink that does not hold, the piece behind that."""
     state, clipped = projected_step(_within(box, piece), piece.lower == piece.upper, state)
     # The scaled H has a diagonal of about 1, which bounds its entries. What is not finite makes this NaN: none leaves.
@@ -148,7 +126,7 @@ def _within(box: Program, piece: _Piece) -> Program:
     return box._replace(c=piece.c, lower=piece.lower, upper=piece.upper)
 
 
-def _piece_at(box: Program, kinks: list[_Kink], x: jax.Array, upper: jax.Array) -> _Piece:
+def _piece_at(box: Program, kinks: list[Kink], x: jax.Array, upper: jax.Array) -> _Piece:
     """The piece about a point (n,); where a variable is at a kink, the upper one by the mask `upper` (n,)."""
     lower, higher, c = box.lower, box.upper, box.c
     for kink in kinks:
@@ -161,7 +139,7 @@ def _piece_at(box: Program, kinks: list[_Kink], x: jax.Array, upper: jax.Array) 
     return _Piece(lower, higher, c, below, above)
 
 
-def _penalties_at(kinks: list[_Kink], x: jax.Array) -> jax.Array:
+def _penalties_at(kinks: list[Kink], x: jax.Array) -> jax.Array:
     """By how much (n,) the slope changes at a point (n,)."""
     change = jnp.zeros_like(x)
     for kink in kinks:
@@ -170,7 +148,7 @@ def _penalties_at(kinks: list[_Kink], x: jax.Array) -> jax.Array:
 
 
 def _solution(
-    program: Program, box: Program, kinks: list[_Kink], unit: jax.Array, state: State, tolerance: jax.Array | float
+    program: Program, box: Program, kinks: list[Kink], unit: jax.Array, state: State, tolerance: jax.Array | float
 ) -> QPSolution:
     """The solution of the last state, in the units of the program, of which `unit` (n,) makes those of the box."""
     x = jnp.where(jnp.isfinite(state.x), state.x, 0)
