@@ -49,7 +49,9 @@ class Vector:
 
 def from_array(array: jax.Array) -> Vector:
     """Vectors (...) of an array (..., 3)."""
-    return Vector(array[..., 0], array[..., 1], array[..., 2])
+    # Components first: then what is stacked of them again is one copy to XLA, not one of each.
+    x, y, z = jnp.moveaxis(array, -1, 0)
+    return Vector(x, y, z)
 
 
 def to_array(vector: Vector) -> jax.Array:
