@@ -88,7 +88,7 @@ def _place_b(number: jax.Array) -> jax.Array:
 def _point_at_axis(a: Box, b: Box, normal: Vector, number: jax.Array) -> Vector:
     """Where boxes meet along an axis: a corner of one meets a face, or two edges pass each other."""
     corner_a, corner_b = a.support(normal), b.support(-normal)
-    edge_a, edge_b = _edge(a, corner_a, _place_a(number)), _edge(b, corner_b, _place_b(number))
+    edge_a, edge_b = _edge(a, normal, _place_a(number)), _edge(b, -normal, _place_b(number))
     # By directions of unit length: of an edge of 1e-6 m, the derivative of a share of it is past float32's range.
     area, between = cross(edge_a.direction, edge_b.direction), corner_b - corner_a
     squared = dot(area, area)
@@ -108,9 +108,14 @@ class _Edge(NamedTuple):
     length: jax.Array
 
 
-def _edge(box: Box, corner: Vector, place: jax.Array) -> _Edge:
-    """The edge through a corner along one of the box's axes."""
-    direction = _chosen(box.axes, place)
-    x, y, z = box.half.components
-    outward = jnp.where(dot(corner - box.center, direction) < 0, -1, 1)
-    return _Edge(direction * outward, 2 * jnp.where(place == 0, x, jnp.where(place == 1, y, z)))
+def _edge(box: Box, outward: Vector, place: jax.Array) -> _Edge:
+    """The edge along one of the box's axes through the corner that is farthest in a direction of the world."""
+    # As `Box.support` chooses the corner; by the corner itself, each component of a point would look for it again.
+    local = box.inward(outward).map(materialize).components
+    sign = jnp.where(_entry(local, place) < 0, -1, 1)
+    return _Edge(_chosen(box.axes, place) * sign, 2 * _entry(box.half.components, place))
+
+
+def _entry(entries: tuple[jax.Array, jax.Array, jax.Array], place: jax.Array) -> jax.Array:
+    x, y, z = entries
+    return jnp.where(place == 0, x, jnp.where(place == 1, y, z))
