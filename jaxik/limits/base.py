@@ -95,7 +95,10 @@ class Limit:
         return None
 
     def distances(self, robot: Robot, kin: Kinematics) -> jax.Array | None:
-        """Signed distances (p,) that are looked at again where a step arrives: none that is positive turns negative."""
+        """Signed distances (p,) that are looked at again where a step arrives: none that is positive turns negative.
+
+        `solve` and `search` report them by the frames of tasks: a limit that has them has a `clearance_task`.
+        """
         return None
 
     def pair_names(self, robot: Robot) -> tuple[tuple[str, str], ...]:

@@ -8,11 +8,10 @@ import jax.numpy as jnp
 from jaxik.collision.distances import least_distance
 from jaxik.core.status import DerivativeStatus, Status
 from jaxik.core.trees import part_units
-from jaxik.kinematics.forward import forward
 from jaxik.kinematics.reduced import apply_couplings
 from jaxik.limits.combine import looking_at_distances, merged_distances, merged_pair_names
 from jaxik.numerics.linalg import first_true
-from jaxik.problem.problem import Problem, constants_of, limits_of
+from jaxik.problem.problem import limits_of
 from jaxik.results.solution import Solution
 from jaxik.results.trace import trace_of
 from jaxik.solvers.nonlinear.chains import Ends, Slots, chain_status, slots_of
@@ -25,6 +24,7 @@ from jaxik.solvers.nonlinear.formulation import (
     met,
     rows,
     soft_tasks,
+    without_slack,
 )
 from jaxik.solvers.nonlinear.hard_constraint import clearances, holding, may_yield
 from jaxik.solvers.nonlinear.penalties import penalties_are_valid, price, yielded_of
@@ -50,7 +50,7 @@ def finalize(context: Context, result: Result, record: jax.Array | None) -> Foun
     prepared, problem = context.prepared, context.prepared.problem
     cost, first_cost = _costs(context, result)
     status = _status(context, result, cost)
-    nearest = _nearest(problem, result.q[: problem.robot.nq])
+    nearest = _nearest(prepared, result.q)
     if nearest:
         status = jnp.where(jnp.isnan(nearest["clearance"]), Status.NONFINITE, status)
     slots = slots_of(prepared)
@@ -155,13 +155,14 @@ def _ends(context: Context, result: Result, slots: Slots) -> Ends:
     return Ends(jnp.stack([chains.stationary[i] for i in of]), jnp.stack([chains.iterations[i] for i in of]))
 
 
-def _nearest(problem: Problem, q: jax.Array) -> dict[str, Any]:
+def _nearest(prepared: Formulation, q: jax.Array) -> dict[str, Any]:
     """Clearance and nearest pair of a problem with limits that look at distances."""
-    looking = looking_at_distances(limits_of(problem))
+    looking, robot = looking_at_distances(limits_of(prepared.problem)), prepared.problem.robot
     if not looking:
         return {}
-    found = merged_distances(looking, problem.robot, forward(constants_of(problem.robot, looking), q))
-    names = merged_pair_names(looking, problem.robot)
+    # By the kinematics of steps: in kernels that these have already.
+    found = merged_distances(looking, robot, without_slack(prepared, evaluate(prepared, q)))
+    names = merged_pair_names(looking, robot)
     least = least_distance(found)
     nearest = first_true((found == least) | jnp.isnan(found))
     return {"clearance": least, "nearest": nearest, "pair_names": names}
