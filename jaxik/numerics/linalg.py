@@ -15,8 +15,9 @@ from jaxik.numerics.indexing import entry
 
 PAD = -1
 
-# More evenly spaced runs than this are left to one gather: each run is a slice and an operand of a concatenation.
-MAX_RUNS = 24
+# More evenly spaced runs than this are left to one gather: of a concatenation of more, XLA makes a kernel for each. A
+# humanoid's search had 30 of these.
+MAX_RUNS = 8
 
 # Products of up to so many terms are written as sums.
 SHORT = 16
