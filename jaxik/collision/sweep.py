@@ -198,7 +198,7 @@ def apart_on_the_way(
     looks: int,
     shortest: float,
 ) -> tuple[jax.Array, jax.Array]:
-    """Whether no pair of a table that is apart at the start of a way meets on it, and which pair is near if one may.
+    """Whether all pairs of a table are known to be apart all along a way, and which one is nearest if not.
 
     By distances alone, d + d' >= M, without normals: near shapes that takes more looks, each of a fifth of the time.
 
@@ -207,16 +207,12 @@ def apart_on_the_way(
       way (nv,): the displacement.
       looks, shortest: as of `march`.
     """
-    none = jnp.zeros(len(table.names), way.dtype)
 
-    def look_at(share: jax.Array, ahead: jax.Array, seen: Any) -> tuple[Any, jax.Array, jax.Array]:
-        kin, (start, before) = at(share), seen
+    def look_at(share: jax.Array, ahead: jax.Array, before: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        kin = at(share)
         distance = separations(geometry, world, table, kin) + SLACK
-        start = jnp.where(share > 0, start, distance)
         moved, turned = largest_motion(geometry, kin, seen_pairs(geometry, table, kin), jnp.abs(ahead * way))
-        overlapped, enough = start < 0, before + distance >= jnp.exp(turned) * moved
-        return (start, distance), jnp.all(overlapped | (distance >= 0)), jnp.all(overlapped | enough)
+        return distance, jnp.all(distance >= 0), jnp.all(before + distance >= jnp.exp(turned) * moved)
 
-    end = march(look_at, (none, none), way.dtype, looks, shortest)
-    start, distance = end.seen
-    return end.share == 1, jnp.argmin(jnp.where(start < 0, jnp.inf, distance)).astype(jnp.int32)
+    end = march(look_at, jnp.zeros(len(table.names), way.dtype), way.dtype, looks, shortest)
+    return end.share == 1, jnp.argmin(end.seen).astype(jnp.int32)

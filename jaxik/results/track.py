@@ -25,7 +25,9 @@ JUMPED = (
 )
 COLLIDED = (
     'shapes overlap there, and the step does not make the deepest less deep; or, in mode="whole", they are nearer than '
-    "the margin. See robot.distances(track.q, world), and start from a free q0, or move the path or the obstacle"
+    "the margin, or may overlap on the way there. See robot.distances(track.q, world), "
+    "robot.in_collision(track.q[:-1], world, to=track.q[1:]), "
+    "and start from a free q0, or move the path or the obstacle"
 )
 # Of `plan_motion`, beside what is said of steps.
 NOT_PLANNED = {
@@ -66,8 +68,9 @@ class Track(Outcome):
         call was differentiated; else NOT_COMPUTED.
       jumped (T, *batch): of bool: whether the step to `q` leaves the path, as joints go further than limits allow in
         one step: the robot has to stop and go there some other way. Only in `mode="whole"`.
-      settled (*batch,): of bool: whether smoothing settled, where nothing beside costs less: not where
-        `smoothing_steps` were too few, nor where the motion is the one that it began with. None but in `mode="whole"`.
+      settled (*batch,): of bool: whether smoothing settled, where nothing beside costs less that keeps shapes as far
+        apart: not where `smoothing_steps` were too few, nor where the motion is the one that it began with. It may miss
+        waypoints all the same. None but in `mode="whole"`.
       topology: of the robot: names of joints; static.
       residual_units: pairs of a part of the residuals and its unit, ("tip/position", "m"); static.
     """

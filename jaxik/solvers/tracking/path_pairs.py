@@ -19,8 +19,8 @@ from jaxik.tasks.clearance import PairsTask
 
 # What is farther apart by more [m] counts as so far: an obstacle that is masked is infinitely far away.
 FAR = 10.0
-# Pairs that meet on a way are kept farther apart by so much [m] at first, and by twice as much each time again; at its
-# end, its start, and the stages beside these.
+# Pairs that meet on a way are kept farther apart by so much [m] at first, and then by twice as much; at its end, its
+# start, and the stages beside these.
 FIRST_FARTHER, BESIDE = 1e-2, (0, -1, 1, -2)
 
 # By name of a task of distances, which pairs have a row (N, *batch, rows).
@@ -151,12 +151,15 @@ def none_farther(shape: tuple[int, ...], dtype: Any) -> Farther:
 
 def farther_beside(farther: Farther, meets: jax.Array, pair: jax.Array) -> Farther:
     """Keep pairs (T, *batch) that meet on the way to waypoints (T, *batch) farther apart there, and right beside."""
-    before = [(farther.by.shape[0] - meets.shape[0], 0), *[(0, 0)] * (meets.ndim - 1)]
-    meets, pair = jnp.pad(meets, before), jnp.pad(pair, before)
-    which, by, grown = farther.pair[..., 0], farther.by[..., 0], jnp.maximum(2 * farther.by[..., 0], FIRST_FARTHER)
-    marked = jnp.zeros_like(meets)
+    stages = [(farther.by.shape[0] - meets.shape[0], 0), *[(0, 0)] * (meets.ndim - 1)]
+    meets, pair = jnp.pad(meets, stages), jnp.pad(pair, stages)
+    before, by = farther.pair[..., 0], farther.by[..., 0]
+    which, marked = before, jnp.zeros_like(meets)
     for shift in BESIDE:
+        # What goes round the end comes to stages before the first waypoint, or after the last, which have no rows.
         here, other = jnp.roll(meets, shift, axis=0), jnp.roll(pair, shift, axis=0)
         which = jnp.where(here & ~marked, other, which)
         marked = marked | here
-    return Farther(which[..., None], jnp.where(marked, grown, by)[..., None])
+    again = (by > 0) & (which == before)
+    by = jnp.where(marked, jnp.where(again, 2 * FIRST_FARTHER, FIRST_FARTHER), by)
+    return Farther(which[..., None], by[..., None])
