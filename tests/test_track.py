@@ -251,7 +251,8 @@ def test_an_element_whose_target_is_nan_stands_still_and_its_neighbours_do_not()
 
 def test_a_track_that_overlaps_says_what_to_do_about_a_motion() -> None:
     found = dataclasses.replace(followed(), status=jnp.full(followed().status.shape, Status.COLLIDES))
-    with pytest.raises(jaxik.JaxikError, match=r"COLLIDES.*See robot.distances\(track.q, world\), and start from"):
+    looks = r"COLLIDES.*See robot.distances\(track.q, world\), robot.in_collision\(.*\), and start from"
+    with pytest.raises(jaxik.JaxikError, match=looks):
         found.check()
 
 
