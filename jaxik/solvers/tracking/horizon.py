@@ -17,7 +17,7 @@ from jaxik.problem.problem import Problem, constants_of, effective_joint_limits
 from jaxik.robot.robot import Robot
 from jaxik.solvers.nonlinear.formulation import curvature_of
 from jaxik.solvers.tracking.banded import ORDERS, later
-from jaxik.solvers.tracking.path_pairs import ChosenPairs, Farther, PairsApart
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, PairsApart
 from jaxik.tasks.base import Task
 from jaxik.tasks.grouping import groups, vmap_group
 from jaxik.tasks.weights import row_weights, weighted_rows
@@ -61,7 +61,6 @@ class Horizon(NamedTuple):
       elastic: limits that yield.
       yielding: of constraints that yield, the penalties (*batch,).
       pairs: of shapes that are kept apart, by name of a task.
-      farther: those of them that are more so.
     """
 
     problem: Problem
@@ -79,7 +78,6 @@ class Horizon(NamedTuple):
     elastic: tuple[Elasticity, ...]
     yielding: dict[str, jax.Array]
     pairs: ChosenPairs
-    farther: Farther
 
     @property
     def kinds(self) -> int:

@@ -100,7 +100,7 @@ def _horizon(shape: tuple[int, ...], given: Given, about: Any) -> tuple[Horizon,
     given, q = prepared(len(shape), given), about.smooth.q[ORDERS:]
     known = _known(shape, given)
     given = given._replace(values=_finite(given.values))
-    apart = {"pairs": about.smooth.pairs, "farther": about.smooth.farther}
+    apart = {"pairs": about.smooth.pairs, "farther": about.farther}
     return horizon_of(shape, given, q, about.parted, jnp.ones((), q.dtype), known, **apart)
 
 

@@ -249,7 +249,6 @@ def horizon_of(
         elastic=elastic,
         yielding={name: jnp.broadcast_to(each.row_penalty, shape) for name, each in constraints.items()},
         pairs=pairs,
-        farther=farther,
     )
     return horizon, q
 

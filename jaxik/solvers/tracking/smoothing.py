@@ -30,7 +30,7 @@ from jaxik.solvers.tracking.horizon import (
     links_of,
     row_count,
 )
-from jaxik.solvers.tracking.path_pairs import ChosenPairs, Farther, pairs_near, updated, with_others
+from jaxik.solvers.tracking.path_pairs import ChosenPairs, pairs_near, updated, with_others
 from jaxik.solvers.tracking.path_rows import (
     APART,
     TOUCHED,
@@ -81,7 +81,7 @@ class Smooth(NamedTuple):
       inside: slacks and multipliers of its limits.
       passed (*batch,): by how much a limit is passed at most, in half widths.
       settled (*batch,): whether it is a minimum.
-      pairs, farther: of shapes that are kept apart, and those that are more so.
+      pairs: of shapes that are kept apart.
     """
 
     q: jax.Array
@@ -90,7 +90,6 @@ class Smooth(NamedTuple):
     passed: jax.Array
     settled: jax.Array
     pairs: ChosenPairs
-    farther: Farther
 
 
 class _State(NamedTuple):
@@ -138,7 +137,7 @@ def begun(horizon: Horizon, q: jax.Array) -> Smooth:
     kinds = jnp.zeros((2, horizon.kinds + -(-count // nv), *q.shape[:-1], nv), q.dtype)
     inside = Interior(kinds + 1, kinds, kinds, jnp.ones(batch, q.dtype))
     far, never = jnp.full(batch, jnp.inf, q.dtype), jnp.zeros(batch, bool)
-    return Smooth(q, jnp.zeros((*q.shape[:-1], count), q.dtype), inside, far, never, horizon.pairs, horizon.farther)
+    return Smooth(q, jnp.zeros((*q.shape[:-1], count), q.dtype), inside, far, never, horizon.pairs)
 
 
 def kept(horizon: Horizon, q: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -169,8 +168,8 @@ def paid(horizon: Horizon, q: jax.Array) -> jax.Array:
     return jnp.sum(movement, axis=(0, 1, -1)) / 2 + rows.preferred_cost.sum(axis=0) + yielded.sum(axis=(0, 1, 2, -1))
 
 
-def chosen(mask: jax.Array, yes: Smooth, no: Smooth) -> Smooth:
-    """By a mask (*batch,)."""
+def chosen(mask: jax.Array, yes: Any, no: Any) -> Any:
+    """Arrays (..., *batch, n), or (*batch,), by a mask (*batch,)."""
 
     def choose(a: jax.Array, b: jax.Array) -> jax.Array:
         return jnp.where(mask[..., None] if a.ndim > mask.ndim else mask, a, b)
@@ -236,7 +235,7 @@ def _step(horizon: Horizon, before: Smooth, state: _State, smooths: jax.Array) -
     inside = jax.tree.map(lambda new, old: jnp.where(limited, new, old), moved, before.inside)
     q = _moved(horizon.problem, q, change, smooths.astype(q.dtype))
     pull = jnp.where((smooths & solves)[..., None], pull, before.pull)
-    found = Smooth(q, pull, inside, passed, before.settled | (settles & solves), horizon.pairs, horizon.farther)
+    found = Smooth(q, pull, inside, passed, before.settled | (settles & solves), horizon.pairs)
     # Where curvature was not positive, the next step goes without.
     return found, jnp.where(solves, furthest, jnp.inf), jnp.where(solves, reach, jnp.inf)
 

@@ -34,7 +34,7 @@ from jaxik.solvers.tracking.banded import ORDERS
 from jaxik.solvers.tracking.barrier import KEPT
 from jaxik.solvers.tracking.cheapest import cheapest
 from jaxik.solvers.tracking.path_derivatives import Sensitivity, motion_tangent, sensitivity
-from jaxik.solvers.tracking.path_pairs import farther_beside
+from jaxik.solvers.tracking.path_pairs import Farther, farther_beside, none_farther
 from jaxik.solvers.tracking.path_result import described, events_of, meetings, moves_at_rest, status_of
 from jaxik.solvers.tracking.path_setting import OF_MOTION, Given, bounds_of, horizon_of, jumps_of, prepared
 from jaxik.solvers.tracking.shortest_path import SPREAD
@@ -95,12 +95,14 @@ class Found(NamedTuple):
       parted (T, *batch): whether the step to a waypoint was none that was to be smooth.
       rough (*batch,): whether the motion is left as it was before, or uses the path's tolerances: without derivatives.
       tied (*batch,): whether another motion that ends elsewhere is as good.
+      farther: pairs that smoothing kept farther apart than asked.
     """
 
     smooth: Smooth
     parted: jax.Array
     rough: jax.Array
     tied: jax.Array
+    farther: Farther
 
 
 def padded(values: Any, steps: int) -> Any:
@@ -212,15 +214,13 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
         q, tied = cheapest(shape, lanes, length, given, bounds)
     else:
         q, tied = _begun(given, (length, *shape)), jnp.zeros(shape, bool)
-    found, parted, loose, free, meets = in_double(functools.partial(_smooth, shape), given, q, bounds)
+    found, parted, loose, free, farther, meets = in_double(functools.partial(_smooth, shape), given, q, bounds)
     smooth, free = cast((found.q[ORDERS:], free), q.dtype)
     # A motion that its limits made worse is left as it was without them, or as it was found.
     every = jnp.stack([smooth, free, q])  # as SMOOTH, FREE, BEGUN
-    before = every[:, :1] if given.q0 is None else jnp.broadcast_to(given.q0, every[:, :1].shape)
-    over_time = jnp.moveaxis(jnp.concatenate([before, every], axis=1), 1, 0)
+    over_time = _from_start(given, jnp.moveaxis(every, 1, 0))
     jumped = jnp.moveaxis(jumps_of(topology, over_time, bounds)[1:], 0, 1)
-    at = placed(problem, given.values)
-    status = status_of(at, every, jumped)
+    status = status_of(placed(problem, given.values), every, jumped)
     status = jnp.where(meets & (status == Status.CONVERGED), Status.COLLIDES, status)
     moves_on = jnp.moveaxis(moves_at_rest(topology, over_time, options.end_at_rest, given.steps), 0, 1)
     status = jnp.where(moves_on & (status == Status.CONVERGED), Status.INFEASIBLE, status).astype(jnp.int32)
@@ -228,7 +228,13 @@ def _planned(shape: tuple[int, ...], lanes: int, length: int, given: Given) -> t
     q, status, jumped = (_picked(best, x) for x in (every, status, jumped))
     none = jnp.full_like(status, DerivativeStatus.NOT_COMPUTED)
     settled = found.settled & (best == 0)
-    return Plan(q, status, jumped, none, settled), Found(found, parted, (best > 0) | loose, tied)
+    return Plan(q, status, jumped, none, settled), Found(found, parted, (best > 0) | loose, tied, farther)
+
+
+def _from_start(given: Given, q: jax.Array) -> jax.Array:
+    """A motion (T, ..., *batch, nq) with where it starts ahead: where that is free, at the first waypoint."""
+    start = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
+    return jnp.concatenate([start, q])
 
 
 def _best(shape: tuple[int, ...], given: Given, every: jax.Array, jumped: jax.Array, events: jax.Array) -> jax.Array:
@@ -274,6 +280,7 @@ class _Smoothed(NamedTuple):
       smooth, parted (T, *batch): the motion, and the steps that were to be none.
       loose (*batch,): whether it uses tolerances.
       free (T, *batch, nq): the motion before limits on displacements' differences.
+      farther: pairs that are kept farther apart than asked.
       meets (3, T, *batch): whether shapes may meet on the way to a waypoint, of the three motions.
     """
 
@@ -281,6 +288,7 @@ class _Smoothed(NamedTuple):
     parted: jax.Array
     loose: jax.Array
     free: jax.Array
+    farther: Farther
     meets: jax.Array
 
 
@@ -298,17 +306,14 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
     counts = (jnp.arange(q.shape[0]) < given.steps).reshape(-1, *(1,) * len(shape))
 
     def parted_of(q: jax.Array, longest: jax.Array | float) -> jax.Array:
-        before = q[:1] if given.q0 is None else jnp.broadcast_to(given.q0, q[:1].shape)
-        jumps = jumps_of(topology, jnp.concatenate([before, q]), longest * bounds)[1:]
-        return jumps & counts
+        return jumps_of(topology, _from_start(given, q), longest * bounds)[1:] & counts
 
     def smooth(phase: jax.Array, before: _Smoothed) -> _Smoothed:
-        loose, now, farther, meets = phase == last, before.smooth.q[ORDERS:], before.smooth.farther, before.meets
+        loose, now, farther, meets = phase == last, before.smooth.q[ORDERS:], before.farther, before.meets
         parted = jnp.where(loose, whole, parted_of(now, jnp.where(phase == 0, spread, 1.0)))
         crosses = jnp.zeros(shape, bool)
         if beside:
-            start = now[:1] if given.q0 is None else jnp.broadcast_to(given.q0, now[:1].shape)
-            own, pair = meetings(given.problem, jnp.concatenate([start, now]))
+            own, pair = meetings(given.problem, _from_start(given, now))
             meets = meets.at[jnp.where(phase == 0, BEGUN, jnp.where(phase == 1, FREE, SMOOTH))].set(own)
             own = own & ~parted & counts
             crosses = jnp.any(own, axis=0)
@@ -331,11 +336,12 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
             exact = ~jnp.any(parted_of(now, 1.0) & ~whole, axis=0) & holds & ~crosses
             stays = done | loose & (exact | (better.passed > KEPT))
             return _Smoothed(
-                chosen(stays, before.smooth, better),
-                jnp.where(stays, before.parted, parted),
-                loose & ~stays,
-                jnp.where(phase == 0, better.q[ORDERS:], before.free),
-                meets,
+                smooth=chosen(stays, before.smooth, better),
+                parted=jnp.where(stays, before.parted, parted),
+                loose=loose & ~stays,
+                free=jnp.where(phase == 0, better.q[ORDERS:], before.free),
+                farther=chosen(stays, before.farther, farther),
+                meets=meets,
             )
 
         return lax.cond(jnp.all(done), lambda: before._replace(meets=meets), again)
@@ -344,6 +350,13 @@ def _smooth(shape: tuple[int, ...], given: Given, q: jax.Array, bounds: jax.Arra
     begin = begun(*horizon_of(shape, given, q, whole, jnp.zeros((), q.dtype)))
     beside = bool(begin.pairs)
     last = 2 + beside * ROUNDS
-    known = _Smoothed(begin, whole, jnp.zeros(shape, bool), q, jnp.zeros((3, *q.shape[:-1]), bool))
+    known = _Smoothed(
+        begin,
+        whole,
+        jnp.zeros(shape, bool),
+        q,
+        none_farther(begin.q.shape[:-1], q.dtype),
+        jnp.zeros((3, *q.shape[:-1]), bool),
+    )
     # Beside obstacles once more, to look at the last one.
     return lax.fori_loop(0, last + 1 + beside, smooth, known)
