@@ -19,6 +19,7 @@ from jaxik.core.status import Status
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.indexing import entry
+from jaxik.numerics.extrema import greater, lesser
 from jaxik.numerics.linalg import product, solve_positive
 from jaxik.qp_solver.finalize import solution_of
 from jaxik.qp_solver.program import ActiveSet, Program, QPSolution
@@ -153,11 +154,11 @@ def projected_relaxation(program: Program, x: jax.Array, kinks: Sequence[Kink] =
             for kink, pull in zip(kinks, pulls, strict=True):
                 place, pulled = entry(kink.place, i), end - kink.sign * entry(pull, i)
                 # Exactly there, as what is next to it is not taken to be held.
-                nearer, farther = (jnp.minimum, jnp.maximum) if kink.sign > 0 else (jnp.maximum, jnp.minimum)
+                nearer, farther = (lesser, greater) if kink.sign > 0 else (greater, lesser)
                 end = nearer(end, farther(pulled, place))
-            after = jnp.clip(end, entry(program.lower, i), entry(program.upper, i))
+            after = materialize(lesser(greater(end, entry(program.lower, i)), entry(program.upper, i)))
             held = (after > aim).astype(jnp.int32) - (after < aim)
-            return gradient + entry(program.H, i) * materialize(after - before), (after, held)
+            return gradient + entry(program.H, i) * (after - before), (after, held)
 
         gradient, (x, held) = lax.scan(move, state.gradient, jnp.arange(size))
         same = jnp.where(jnp.all(held == state.held), state.same + 1, 0)
