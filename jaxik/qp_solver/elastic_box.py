@@ -161,7 +161,8 @@ def _solution(
     # A shortened step fixes no variable but what it hits, and may be the last.
     held = state.fixed | (jnp.abs(rest) > state.noise)
     side = jnp.where(box.lower == box.upper, jnp.where(rest < 0, -1, 1), jnp.where(held, side, 0))
-    bounds = jnp.where(side != 0, rest, 0)
+    # Else each field would compute it again.
+    bounds = materialize(jnp.where(side != 0, rest, 0))
     rest, pushes, rows, active, yields = rest - bounds, bounds, [], [], []
     for kink in kinks:
         beyond = kink.sign * x > kink.sign * kink.place
