@@ -1,5 +1,6 @@
 """All cores and kept programs: settings of a process, each tried in one of its own."""
 
+import os
 from pathlib import Path
 
 import jax
@@ -172,23 +173,33 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 WHOLE = """
-import os, sys, jax, jax.numpy as jnp, jaxik
-program = jax.jit(lambda q: jaxik.qp(jnp.eye(7) + q[0] ** 2, q, lower=-1.0).x)
-text = jax.jit(jax.vmap(program)).lower(jnp.ones((256, 7))).compile().as_text()
+import jax, jax.numpy as jnp, jaxik
+program = jax.jit(lambda q: jaxik.qp(jnp.eye(2) + q[0] ** 2, q, lower=-1.0).x)
+text = jax.jit(jax.vmap(program)).lower(jnp.ones((256, 2))).compile().as_text()
 print('xla_cpu_small_call="true"' in text)
-import jaxik.core.xla_options as options
-options.set_xla_options()
-print(os.environ["XLA_FLAGS"])
 """
 
 
-def test_loops_over_lanes_are_compiled_whole_unless_someone_has_said_how() -> None:
+def test_loops_over_lanes_are_compiled_whole() -> None:
+    assert run("-c", WHOLE).stdout.split() == ["True"]
+
+
+def test_what_someone_has_said_to_xla_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The options of others, another size of loops, and a file of options, which stays the only one."""
     flag = "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold"
     others = ["--xla_cpu_parallel_codegen_split_count=1", "--xla_cpu_prefer_vector_width=128"]
     wide = ["--xla_cpu_prefer_vector_width=512"] if xla_options.has_wide_vectors() else []
-    assert run("-c", WHOLE).stdout.split() == ["True", f"{flag}=5000000", *wide]
-    assert run("-c", WHOLE, XLA_FLAGS=" ".join(others)).stdout.split() == ["True", *others, f"{flag}=5000000"]
-    assert run("-c", WHOLE, XLA_FLAGS=f"{flag}=1024").stdout.split() == ["False", f"{flag}=1024", *wide]
+    (file := tmp_path / "flags.txt").write_text(others[0])
+    for said, asked in (
+        ([], [f"{flag}=5000000", *wide]),
+        (others, [*others, f"{flag}=5000000"]),
+        ([f"{flag}=1024"], [f"{flag}=1024", *wide]),
+        ([str(file)], [str(file)]),
+    ):
+        monkeypatch.setenv("XLA_FLAGS", " ".join(said))
+        for _ in range(2):  # what is there already is not added
+            xla_options.set_xla_options()
+            assert os.environ["XLA_FLAGS"].split() == asked
 
 
 @pytest.mark.parametrize(
@@ -208,9 +219,3 @@ def test_vectors_are_wide_on_amd_processors_that_have_such(
     if vendor is not None:
         told.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: fpu {features} sha_ni\n")
     assert xla_options.has_wide_vectors() == wide
-
-
-def test_a_file_of_options_stays_the_only_one(tmp_path: Path) -> None:
-    file = tmp_path / "flags.txt"
-    file.write_text("--xla_cpu_parallel_codegen_split_count=1")
-    assert run("-c", WHOLE, XLA_FLAGS=str(file)).stdout.split() == ["False", str(file)]
