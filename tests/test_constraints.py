@@ -369,6 +369,7 @@ def test_a_limit_of_any_task_holds_in_solve_and_step(limit: Any, bound: float) -
         tasks = {"rest": jaxik.PostureTask(FOLDED, gain=0.1)}
         return jaxik.Problem(robot, tasks, limits=(limit(robot, bound),))
 
+    @jax.jit
     def room(q: jax.Array) -> jax.Array:
         """What is left of the bounds, by finite bounds alone."""
         of = limit(robot, bound)
@@ -381,7 +382,7 @@ def test_a_limit_of_any_task_holds_in_solve_and_step(limit: Any, bound: float) -
     assert solution.status == jaxik.Status.CONVERGED
     assert room(solution.q) == pytest.approx(0, abs=1e-9)
     # Of the configurations on the edge it is the nearest: the difference is along the edge's normal.
-    normal, away = jax.grad(room)(solution.q), solution.q - FOLDED
+    normal, away = jax.jit(jax.grad(room))(solution.q), solution.q - FOLDED
     assert abs(normal[0] * away[1] - normal[1] * away[0]) < 1e-8 and normal @ away > 0
 
     q = robot.q_home

@@ -39,10 +39,11 @@ def test_joints_that_an_acceleration_limit_holds_follow_the_velocity_before() ->
 
     at, along, pull = (target, q, before), (noise[3][:, :3], noise[4], noise[5]), noise[2]
     # A program each: in one of both, every bound was rounded once.
-    _, forth, step = jax.jit(lambda at, along: jax.jvp(stepped, at, along, has_aux=True))(at, along)
+    forward = jax.jit(lambda at, along: jax.jvp(stepped, at, along, has_aux=True))
+    _, forth, step = forward(at, along)
     back = jax.jit(lambda at, pull: jax.vjp(stepped, *at, has_aux=True)[1](pull))(at, pull)
-    velocity = jax.jit(lambda at: stepped(*at)[0])
-    ahead, behind = (velocity(jax.tree.map(lambda x, d, by=by: x + by * d, at, along)) for by in (STEP, -STEP))
+    moved = (jax.tree.map(lambda x, d, by=by: x + by * d, at, along) for by in (STEP, -STEP))
+    ahead, behind = (forward(other, along)[0] for other in moved)
     differences = np.asarray(ahead - behind) / (2 * STEP)
 
     np.testing.assert_array_equal(step.derivative_status, DerivativeStatus.EXACT)
