@@ -122,7 +122,7 @@ def test_a_nan_action_holds_and_a_nan_measurement_does_not_spread() -> None:
     robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"})
     state = act.reset(robot.q_home)
-    q, held, info = act(state, robot.q_home, jnp.full(6, jnp.nan))
+    q, held, info = act(state, robot.q_home, jnp.nan * jnp.ones(6))  # `full` is weak, for which it compiles anew
     assert info.status == jaxik.Status.NONFINITE
     np.testing.assert_array_equal(held.targets["tip"].wxyz_xyz, state.targets["tip"].wxyz_xyz)
     np.testing.assert_allclose(q, robot.q_home, atol=1e-9)
@@ -143,7 +143,7 @@ def test_what_passes_through_is_clipped_and_held_with_the_target_where_anything_
     bad = jnp.array([[0.5, 0, 0, nan], [nan, 0, 0, 0.7], [nan, 0, 0, jnp.inf], [0.5, 0, 0, 50.0]])
     _, state, info = act(act.reset(q), q, bad)
     np.testing.assert_array_equal(info.passthrough[:, 0], [0, 0, 0, 1])
-    _, state, _ = act(state, q, jnp.full((4, 4), -0.25))
+    _, state, _ = act(state, q, -0.25 * jnp.ones((4, 4)))
     _, held, info = act(state, q, bad)
     np.testing.assert_array_equal(info.passthrough[:, 0], [-0.25, -0.25, -0.25, 1])
     assert info.status.tolist() == 3 * [jaxik.Status.NONFINITE] + [jaxik.Status.CONVERGED]
@@ -211,13 +211,14 @@ def test_a_nan_action_adds_nothing_to_derivatives_that_elements_share() -> None:
     robot = robot_of("ur5e")
     act = PoseAction(robot, {"tip": "tcp"})
 
-    def reached(bias: jax.Array, actions: jax.Array) -> jax.Array:
+    @jax.jit
+    @jax.grad
+    def slope(bias: jax.Array, actions: jax.Array) -> jax.Array:
         q, _, info = act(act.reset(jnp.broadcast_to(robot.q_home, (2, robot.nq))), robot.q_home, actions + bias)
         return jnp.sum(q * q) + jnp.sum(info.position_error["tip"])
 
     actions = jnp.full((2, 6), 0.3)
-    both = jax.jit(jax.grad(reached))(jnp.zeros(6), actions)
-    one = jax.jit(jax.grad(reached))(jnp.zeros(6), actions.at[1, 0].set(jnp.nan))
+    both, one = slope(jnp.zeros(6), actions), slope(jnp.zeros(6), actions.at[1, 0].set(jnp.nan))
     np.testing.assert_allclose(one, both / 2, atol=1e-9)
 
 

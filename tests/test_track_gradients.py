@@ -27,9 +27,10 @@ def start() -> dict[str, Any]:
         "targets": robot.frame_pose(q0, "tip").translation() + shift,
         "q0": q0 + 0.01,
         "velocity": 0.1 * jnp.ones(2),
-        "cost": jnp.asarray(0.05),
-        "gain": jnp.asarray(0.6),
-        "fast": jnp.asarray(1.8),
+        # Not weak, as an asarray of a number is: moved by a step they would be compiled once more.
+        "cost": jnp.full((), 0.05, float),
+        "gain": jnp.full((), 0.6, float),
+        "fast": jnp.full((), 1.8, float),
         "body_position": robot.body_position,
     }
 
