@@ -94,19 +94,44 @@ def test_limits_are_reached_as_soon_as_seven_segments_do_and_stay_reached() -> N
     assert np.all(arrival < best + 2 * DTS[:, None]) and np.all(arrival > best - 0.05 - 3 * DTS[:, None])
 
 
-def test_random_targets_corner_no_joint() -> None:
-    """Targets that flip at every step, or stay for some, and random limits: every step keeps them."""
+STARTS = np.array([[1.35, -0.45], [2.5, 0.52], [-1.5, 1.0]])
+RANDOM, OUTSIDE, FAST = slice(0, 64), slice(64, 67), 67
+
+
+@cache
+def tracked() -> Track:
+    """In one batch random targets and limits, starts outside of joint limits, and one that is too fast to stop.
+
+    Random targets flip at every step, or stay for some. Those of starts outside are in the middle, where they are, and
+    beyond the other end.
+    """
     rng = np.random.default_rng(0)
     steps, count = 400, 64
     hold = rng.integers(1, 60, (steps, count))
     which = np.minimum(np.cumsum(rng.random((steps, count)) < 1 / hold, axis=0), steps - 1)
     target = rng.uniform(-4, 4, (steps, count, 2))[which, np.arange(count)]
-    speed, acceleration = 10 ** rng.uniform(-1, 1, (2, count, 1))
-    jerk = 10 ** rng.uniform(0, 3.5, (count, 1))
-    found = followed(asked(speed, acceleration, jerk), target, rng.choice(DTS, count))
-    assert np.all(found.status == jaxik.Status.CONVERGED) and np.all(robot().check_limits(found.q))
-    assert np.max(found.peak_speed) <= 1 + 1e-9 and np.max(found.peak_acceleration) <= 1 + 1e-6
-    assert np.max(found.peak_jerk) <= 1 + 1e-6 and np.median(found.peak_jerk) > 0.99
+    others = np.array([[0.0, 0.0], STARTS[1], -3 * np.sign(STARTS[2]), [5.0, 0.0]])
+    target = np.concatenate([target, np.broadcast_to(others, (steps, 4, 2))], axis=1)
+    usual = np.repeat([[SPEED], [ACCELERATION], [JERK]], 4, axis=1)
+    limits = np.concatenate([10 ** rng.uniform(-1, 1, (2, count)), 10 ** rng.uniform(0, 3.5, (1, count))])
+    limits = np.concatenate([limits, usual], axis=1)[..., None]
+    dt = np.append(rng.choice(DTS, count), [0.01] * 4)
+    q0, velocity = np.zeros((count + 4, 2)), np.zeros((count + 4, 2))
+    q0[:count], q0[OUTSIDE], q0[FAST], velocity[FAST, 0] = robot().q_home, STARTS, robot().q_home, SPEED
+    q0[FAST, 0] = 1.2
+    return track(asked(*limits), q0, dt, {"rest": target}, velocity=velocity)
+
+
+def test_random_targets_corner_no_joint() -> None:
+    """Every step keeps the limits."""
+    found = tracked()
+    assert np.all(found.status[:, RANDOM] == jaxik.Status.CONVERGED)
+    assert np.all(robot().check_limits(found.q[:, RANDOM]))
+    speed, acceleration, jerk = (
+        np.asarray(x)[RANDOM] for x in (found.peak_speed, found.peak_acceleration, found.peak_jerk)
+    )
+    assert speed.max() <= 1 + 1e-9 and acceleration.max() <= 1 + 1e-6
+    assert jerk.max() <= 1 + 1e-6 and np.median(jerk) > 0.99
 
 
 @exhaustive
@@ -120,21 +145,17 @@ def test_only_joints_that_have_one_are_limited_and_they_need_no_other_limit() ->
 
 
 def test_a_start_that_is_too_fast_keeps_the_joint_limits() -> None:
-    dt, q = 0.01, robot().q_home.at[0].set(1.2)
-    target = jnp.broadcast_to(jnp.array([5.0, 0.0]), (200, 2))
-    found = track(asked(), q, dt, {"rest": target}, velocity=jnp.array([2.0, 0]))
-    assert np.all(robot().check_limits(found.q)) and float(found.peak_jerk) > 2
-    assert found.q[-1, 0] == pytest.approx(1.3, abs=1e-6)
+    found = tracked()
+    assert np.all(robot().check_limits(found.q[:, FAST])) and float(found.peak_jerk[FAST]) > 2
+    assert found.q[-1, FAST, 0] == pytest.approx(1.3, abs=1e-6)
 
 
 def test_joints_outside_their_limits_come_back_within_the_others() -> None:
-    starts = jnp.array([[1.35, -0.45], [2.5, 0.52], [-1.5, 1.0]])
-    # To the middle, to where they are, and beyond the other end.
-    targets = jnp.concatenate([jnp.zeros((1, 2)), starts[1:2], -3 * jnp.sign(starts[2:])])
-    found = track(asked(), starts, 0.01, {"rest": jnp.broadcast_to(targets, (400, 3, 2))})
-    assert np.max(found.peak_jerk) <= 1 + 1e-6 and np.max(found.peak_acceleration) <= 1 + 1e-6
-    assert np.max(found.peak_speed) <= 1 + 1e-6 and np.all(found.status == jaxik.Status.CONVERGED)
-    assert not np.any(robot().check_limits(starts)) and np.all(robot().check_limits(found.q[-1]))
+    found = tracked()
+    for peak in (found.peak_jerk, found.peak_acceleration, found.peak_speed):
+        assert np.max(peak[OUTSIDE]) <= 1 + 1e-6
+    assert np.all(found.status[:, OUTSIDE] == jaxik.Status.CONVERGED)
+    assert not np.any(robot().check_limits(STARTS)) and np.all(robot().check_limits(found.q[-1, OUTSIDE]))
 
 
 def test_one_step_knows_the_acceleration_before_on_balls_too() -> None:
