@@ -257,15 +257,15 @@ def test_a_track_that_overlaps_says_what_to_do_about_a_motion() -> None:
 
 
 def test_any_field_of_a_task_may_change_and_so_may_velocity_tasks() -> None:
-    slow = jnp.linspace(0, 1, STEPS)[:, None] * jnp.ones(7)
+    slow = jnp.linspace(0, 1, 7)[:, None] * jnp.ones(7)
     tasks: dict[str, Any] = {"drive": JointVelocityTask(jnp.zeros(7)), "rest": PostureTask(panda().q_home, 0.0)}
     asked = Problem(panda(), tasks, limits=())
-    found = track(asked, panda().q_home, DT, {"drive": {"velocity": slow}, "rest": {"cost": jnp.zeros((STEPS, 1))}})
+    found = track(asked, panda().q_home, DT, {"drive": {"velocity": slow}, "rest": {"cost": jnp.zeros((7, 1))}})
     assert np.allclose(found.velocity, slow, atol=1e-4)
     # One number a step is the cost of all rows, also where there are as many steps as rows.
     costs = jnp.linspace(0, 0.1, 7)
     one, all_rows = (
-        track(asked, panda().q_home + 0.1, DT, {"drive": {"velocity": slow[:7]}, "rest": {"cost": given}}).q
+        track(asked, panda().q_home + 0.1, DT, {"drive": {"velocity": slow}, "rest": {"cost": given}}).q
         for given in (costs, costs[:, None])
     )
     assert np.array_equal(one, all_rows)
