@@ -253,7 +253,8 @@ def test_the_scale_is_that_of_what_holds_whatever_yields_and_from_wherever_the_p
     """Cold, from the active set of the same and of another element, and with one iteration for the minimum."""
     given = jax.tree.map(jnp.asarray, conflicts())
     cold = ActiveSet(jnp.zeros((MIXED, FREE), jnp.int32), jnp.zeros((MIXED, 6), bool), jnp.zeros((MIXED, 8), jnp.int32))
-    many, one = jnp.full(MIXED, 200), jnp.ones(MIXED, jnp.int32)
+    one = jnp.ones(MIXED, jnp.int32)
+    many = 200 * one
     scale, found = shared(given, cold, many)
     most = [most_of(i) for i in range(MIXED)]
     known = np.array([x is not None for x in most])
