@@ -141,7 +141,7 @@ def test_what_no_argument_changes_is_returned_for_each_element(count: int) -> No
         }
 
     x = jnp.arange(3.0 * count).reshape(count, 3)
-    found, expected = run_batch(single_pass(one), (x,), (1,)), jax.vmap(one)(x)
+    found, expected = jax.jit(lambda x: (run_batch(single_pass(one), (x,), (1,)), jax.vmap(one)(x)))(x)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     assert [x.dtype for x in jax.tree.leaves(found)] == [x.dtype for x in jax.tree.leaves(expected)]
 

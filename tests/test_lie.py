@@ -250,13 +250,15 @@ def test_log_between_a_matrix_and_a_quaternion_of_any_length_is_that_of_the_prod
     goals = Rotation.from_quat(quaternions, scalar_first=True)
     frames = goals * Rotation.from_rotvec(VECTORS).inv()
     scaled = quaternions * 10 ** rng.uniform(-3, 3, (len(VECTORS), 1))
-    got = jax.jit(jax.vmap(log_between))(frames.as_matrix().astype(dtype), scaled.astype(dtype))
+    # The last is no rotation.
+    given = np.append(frames.as_matrix(), [np.eye(3)], axis=0), np.append(scaled, np.zeros((1, 4)), axis=0)
+    every = jax.tree.map(np.asarray, jax.jit(jax.vmap(log_between))(*(x.astype(dtype) for x in given)))
+    got = jax.tree.map(lambda x: x[:-1], every)
     want = jax.jit(jax.vmap(log_of_matrix))((frames.inv() * goals).as_matrix())
-    assert up_to_half_turn(np.asarray(got.vector, float), VECTORS).max() < 20 * np.finfo(dtype).eps
+    assert up_to_half_turn(got.vector.astype(float), VECTORS).max() < 20 * np.finfo(dtype).eps
     for name in ("k", "k1", "k2") if dtype == np.float64 else ("k",):
         np.testing.assert_allclose(getattr(got, name), getattr(want, name), atol=2e4 * np.finfo(dtype).eps)
-    nowhere = log_between(jnp.eye(3, dtype=dtype), jnp.zeros(4, dtype))
-    assert np.isnan(np.asarray(nowhere.vector)).all()
+    assert np.isnan(every.vector[-1]).all()
 
 
 def test_derivatives_of_log_between_agree_with_finite_differences() -> None:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from tables import exhaustive
+from tables import exhaustive, mostly_exhaustive
 
 import jaxik
 from jaxik import FrameTask, ManipulabilityTask, PostureTask, Problem, SolveOptions, Status, solve
@@ -82,8 +82,9 @@ def test_no_neighbour_is_better_than_what_relaxed_steps_lead_to() -> None:
         np.testing.assert_allclose(best.x, found.q[i], atol=1e-3)
 
 
-def test_what_is_returned_is_the_best_and_not_where_relaxed_steps_are() -> None:
-    _, _, found = case(*CASES[0])
+@pytest.mark.parametrize("dtype", mostly_exhaustive([jnp.float32, jnp.float64], [jnp.float64]))
+def test_what_is_returned_is_the_best_and_not_where_relaxed_steps_are(dtype: Any) -> None:
+    _, _, found = case("panda", "tcp", dtype)
     assert found.trace is not None
     costs = found.trace.cost
     lowest = np.fmin.accumulate(costs, axis=1)
