@@ -205,7 +205,7 @@ def test_couplings_that_cannot_hold_are_refused_with_the_way_out(extra: str, sai
 
 
 def led(constant: float) -> jaxik.Robot:
-    """Home has the follower outside its limits, as 0.1 + 0.5 * 0 is; at 5 it is so wherever the leader is."""
+    """Home has the follower outside its limits, as 0.1 + 0.5 * 0 is."""
     return jaxik.load_robot(f"""
         <mujoco><compiler angle="radian" autolimits="true"/><worldbody>
           <body><joint name="leader" range="-1 1"/><inertial pos="0 0 0" mass="1" diaginertia="1 1 1"/>
@@ -229,7 +229,11 @@ def test_where_home_breaks_a_coupling_leaders_go_to_the_nearest_place_that_does_
 
 
 def test_a_coupling_that_no_place_of_its_leader_satisfies_is_infeasible() -> None:
-    robot = led(5.0)
-    tip = FrameTask(robot.frame("tip"), np.full((2, 3), [1.5, 0.5, 0]), orientation_cost=None)
-    found = jaxik.solve(Problem(robot, {"tip": tip}), robot.q_home.astype(np.float32))
+    given, q0 = problem()
+    found = solve(dataclasses.replace(given, robot=jaxik.load_robot(ARM.replace("0.05 0.7 0", "5 0.7 0"))), q0)
     np.testing.assert_array_equal(found.status, jaxik.Status.INFEASIBLE)
+
+
+def test_couplings_are_solved_in_the_precision_of_the_start() -> None:
+    given, q0 = problem()
+    assert jax.eval_shape(lambda q: solve(given, q), q0.astype(np.float32)).q.dtype == np.float32
