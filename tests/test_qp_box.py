@@ -98,6 +98,6 @@ def test_warm_starts_with_part_of_the_active_set_end_with_all_of_it() -> None:
 
 
 def test_a_program_that_is_not_finite_ends_at_once() -> None:
-    hessian = jnp.full((3, 3), jnp.nan)
-    found = projected_newton(Program(hessian, jnp.zeros(3), -jnp.ones(3), jnp.ones(3)), None, 80, 1e-10)
+    given = Program(np.full((3, 3), np.nan), np.zeros(3), -np.ones(3), np.ones(3))
+    found = jax.jit(lambda given: projected_newton(given, None, 80, 1e-10))(given)
     assert found.status == Status.NONFINITE and found.iterations <= 2 and jnp.isfinite(found.x).all()

@@ -129,9 +129,9 @@ def test_a_way_that_is_called_free_is_free_everywhere_and_most_that_are_free_are
     way = share * robot.difference(start, end) * jnp.where(jnp.arange(400)[:, None] % 3 > 0, 1, jnp.eye(robot.nv)[3])
     colliding = np.asarray(robot.in_collision(start, world, to=robot.integrate(start, way)))
     t = jnp.linspace(0, 1, 300)[:, None, None]
-    least = np.asarray(robot.clearance(robot.integrate(start, t * way), world)).min(0)
+    clear = np.asarray(robot.clearance(robot.integrate(start, t * way), world))
+    least, ends = clear.min(0), np.minimum(clear[0], clear[-1])
     assert colliding[least < -1e-6].all() and not colliding[least > 0.003].any()
-    ends = np.minimum(robot.clearance(start, world), robot.clearance(robot.integrate(start, way), world))
     assert (least[ends > 0] < 0).sum() > 10 and (~colliding).sum() > 50
     apart = np.asarray(robot.in_collision(start, world, to=robot.integrate(start, way), margin=0.02))
     assert apart[least < 0.02 - 1e-6].all() and not apart[least > 0.023].any()
