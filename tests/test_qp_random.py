@@ -101,7 +101,7 @@ def test_float32_solves_to_one_in_ten_thousand(shape: tuple[int, int, int]) -> N
 
 @functools.cache
 def _programs() -> Program:
-    return qp_oracle.random_program(np.random.default_rng(5), 300, 7, 2, 0)
+    return qp_oracle.random_program(np.random.default_rng(5), BATCH, *COMMON[0])
 
 
 def test_warm_start_gives_the_same_answer_with_fewer_pivots() -> None:
