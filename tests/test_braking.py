@@ -145,8 +145,12 @@ def test_random_targets_corner_no_joint() -> None:
 
 def test_a_ball_that_turns_freely_keeps_the_speed_that_it_may_have() -> None:
     free = AccelerationLimit({"hinge": 10.0})
-    kin = robot().kinematics(robot().q_home)
-    rows = free.inequalities(robot(), kin, Motion(0.01))
+
+    @jax.jit
+    def bounding(q: jax.Array) -> Any:
+        kin, motion = robot().kinematics(q), Motion(0.01)
+        return free.inequalities(robot(), kin, motion), merged_bounds((free,), robot(), kin, motion)
+
+    rows, (lower, upper) = jax.device_get(bounding(robot().q_home))
     assert rows is None or np.all(np.isinf(rows[1]))
-    lower, upper = merged_bounds((free,), robot(), kin, Motion(0.01))
     assert np.all(np.isinf(lower[2:])) and np.all(np.isinf(upper[2:]))

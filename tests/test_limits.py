@@ -240,17 +240,22 @@ def test_a_half_space_has_the_derivatives_of_its_distance() -> None:
 
 def test_rows_of_a_task_limit_are_those_of_half_spaces() -> None:
     robot = mixed()
-    tip, kin = robot.frame("tip"), robot.kinematics(robot.sample(jax.random.key(4)), (robot.frame("tip"),))
+    tip, q = robot.frame("tip"), robot.sample(jax.random.key(4))
     point = jaxik.FrameTask(tip, np.array([0.1, 0.2, 0.3]), orientation_cost=None, axes="world")
     limit = jaxik.TaskLimit(point, upper=[0.05, np.inf, np.inf], lower=[np.inf * -1, -0.06, np.inf * -1], gain=0.7)
-    matrix, most = limit.inequalities(robot, kin, Motion(DT))
     # The residual is what is left to the point: an upper bound of it is a lower one of the position.
     half = [
         PositionLimit(tip, [-1.0, 0, 0], 0.05 - 0.1, gain=0.7),
         PositionLimit(tip, [0, 1.0, 0], 0.2 + 0.06, gain=0.7),
     ]
-    for row, plane in zip((3, 1), half, strict=True):
-        slope, left = plane.inequalities(robot, kin, Motion(DT))
+
+    @jax.jit
+    def rows(q: jax.Array) -> Any:
+        kin = robot.kinematics(q, (tip,))
+        return [each.inequalities(robot, kin, Motion(DT)) for each in (limit, *half)]
+
+    (matrix, most), *planes = jax.device_get(rows(q))
+    for row, (slope, left) in zip((3, 1), planes, strict=True):
         np.testing.assert_allclose(matrix[row], slope[0], atol=1e-14)
         np.testing.assert_allclose(most[row], left[0], atol=1e-14)
     assert np.isinf(most[np.array([0, 2, 4, 5])]).all() and (matrix[np.array([0, 2, 4, 5])] == 0).all()

@@ -456,7 +456,8 @@ def test_a_path_that_is_too_fast_at_some_places_alone_still_avoids_jumps() -> No
     q = np.zeros((21, 2, 4))
     q[1:, 0, 0], q[1:, 1, 0], q[:, 1, 1] = np.cumsum(strained), np.cumsum(smooth), 0.5
     no, zero = np.zeros((21, 2), bool), np.zeros((21, 2))
-    chosen, _ = shortest_path(crane().topology, jnp.asarray(q), no, zero, zero, jnp.full(4, 0.02), jnp.asarray(8), None)
+    given = q, no, zero, zero, np.full(4, 0.02), jnp.asarray(8)
+    chosen, _ = jax.jit(lambda *given: shortest_path(crane().topology, *given, None))(*given)
     assert np.all(np.asarray(chosen) == 0)
 
 
