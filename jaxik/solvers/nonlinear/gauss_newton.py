@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.constants import unit_matrix
 from jaxik.numerics.fusion import materialize
-from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive
+from jaxik.numerics.linalg import largest, solve_positive, solve_small_positive, weighted_gram
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear import watchdog
 from jaxik.solvers.nonlinear.box import Box, to_box
@@ -56,7 +56,8 @@ def _empty(prepared: Formulation, q: jax.Array, level: Level) -> Rows:
 def _propose(prepared: Formulation, state: State, scale: jax.Array, limits: Box, options: SolveOptions) -> Step:
     """argmin 1/2 |r + J d|^2 + damping/2 |d / scale|^2 in the box."""
     residual, jacobian = state.model.residual, state.model.jacobian
-    unit = largest(jnp.sum(jacobian * jacobian, axis=0) * (scale * scale))
+    # The squares are summed by themselves: else they are written to memory first.
+    unit = largest(materialize(jnp.sum(jacobian * jacobian, axis=0)) * (scale * scale))
     square = jnp.sum(residual * residual)
     near = jnp.maximum(NEAR * square / unit, least_damping(square.dtype))
     relative = jnp.where(jnp.isinf(state.size), jnp.minimum(state.damping, near), state.damping)
@@ -89,10 +90,10 @@ def damped_least_squares(
     rows, columns = jacobian.shape
     if rows <= columns:
         # With S = diag(scale)^2, (damping S^-1 + J'J)^-1 J' = S J' (damping + J S J')^-1: for 6 rows and 29 joints 3.5
-        # times less work. J' without scale is one copy for both passes.
+        # times less work.
         # By itself: which joints are free would be told again for each entry of J S J'.
         square = materialize(scale * scale)
-        gram = (jacobian * square) @ jacobian.T
+        gram = weighted_gram(jacobian, square)
         dual, pivot = solve(gram + damping * unit_matrix(rows, dtype=residual.dtype), residual)
         return -square * (dual @ jacobian), pivot
     scaled = jacobian * scale
