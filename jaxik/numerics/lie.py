@@ -79,12 +79,7 @@ def angular_velocity(r: jax.Array, change: jax.Array) -> jax.Array:
 @jax.custom_jvp
 def cross(a: jax.Array, b: jax.Array) -> jax.Array:
     """Cross product along axis 0: (3, ...) and (3, ...)."""
-    return _from(a, 1) * _from(b, 2) - _from(a, 2) * _from(b, 1)
-
-
-def _from(a: jax.Array, first: int) -> jax.Array:
-    """Entries along axis 0, once around from one of them."""
-    return jnp.concatenate([a[first:], a[:first]])
+    return jnp.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 
 
 @functools.partial(cross.defjvp, symbolic_zeros=True)

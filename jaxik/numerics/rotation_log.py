@@ -130,6 +130,8 @@ def left_jacobian(log: RotationLog) -> jax.Array:
 
 def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, sign: float) -> jax.Array:
     """Derivative (3, 3) by w of x - sign (w x x)/2 + k w x (w x x); k1 is the derivative of k by w.w."""
+    # Else each entry would compute it, and XLA split that between two threads.
+    x = materialize(x)
     along, square = jnp.sum(w * x), jnp.sum(w * w)
     # The factors of w' summed up as a vector first: as matrices each would be nine products.
     by_w = 2 * k1 * (along * w - square * x) - 2 * k * x
@@ -139,7 +141,9 @@ def log_jacobian_slope(x: jax.Array, w: jax.Array, k: jax.Array, k1: jax.Array, 
 def log_pose(log: RotationLog, d: jax.Array) -> jax.Array:
     """Twist (6,), linear first, whose exponential has this rotation and the position d (3,): (V^-1 d, w)."""
     w = log.vector
-    return jnp.concatenate([d - cross(w, d) / 2 + log.k * _crossed_twice(w, d), w])
+    # Else the slope of a turn would compute it for each of its entries, and XLA split that between two threads.
+    linear = materialize(d - cross(w, d) / 2 + log.k * _crossed_twice(w, d))
+    return jnp.concatenate([linear, w])
 
 
 def _crossed_twice(w: jax.Array, d: jax.Array) -> jax.Array:
