@@ -9,7 +9,6 @@ import pytest
 from tables import exhaustive, mostly_exhaustive
 
 from jaxik.batching.trailing_vmap import vmap_last
-from jaxik.numerics.alone import alone
 from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import (
     BLOCK,
@@ -19,7 +18,6 @@ from jaxik.numerics.linalg import (
     solve_positive,
     solve_small_positive,
     weak_directions,
-    weighted_gram,
 )
 
 LANES = 5
@@ -50,17 +48,6 @@ def test_positive_definite_systems_are_solved_as_closely_as_their_condition_allo
     # L D L' without pivoting has the pivots of elimination: ratios of leading minors.
     minors = np.stack([np.linalg.det(matrix[:, :k, :k]) for k in range(size + 1)])
     np.testing.assert_allclose(pivot, (minors[1:] / minors[:-1]).min(axis=0), rtol=1e-6)
-
-
-def test_weighted_rows_times_rows_are_those_of_numpy() -> None:
-    """Of fewer columns than a loop has in a turn, of one, two and more turns, and of a rest."""
-    random = np.random.default_rng(0)
-    with alone(False):
-        for columns in (3, 5, 9, 14):
-            rows, weights = random.normal(size=(LANES, 6, columns)), random.uniform(size=(LANES, columns))
-            found = jax.jit(vmap_last(weighted_gram, (True, True), LANES))(np.moveaxis(rows, 0, -1), weights.T)
-            expected = np.einsum("lij,lj,lkj->lik", rows, weights, rows)
-            np.testing.assert_allclose(np.moveaxis(found, -1, 0), expected, atol=1e-14)
 
 
 @pytest.mark.parametrize("solver", SOLVERS)

@@ -22,9 +22,6 @@ MAX_RUNS = 8
 # Products of up to so many terms are written as sums.
 SHORT = 16
 
-# Columns that a Gram matrix takes in each turn of a loop, as contractions do terms.
-COLUMNS_A_TURN = 4
-
 # Matrices up to this size are factored column by column, each written out.
 WRITTEN_OUT = 24
 # The most columns that are subtracted from the rest together.
@@ -91,30 +88,6 @@ def norm(x: jax.Array) -> jax.Array:
 def product(matrix: jax.Array, x: jax.Array) -> jax.Array:
     """`matrix @ x`, of few terms in one kernel: on lanes, a product is a loop over its terms."""
     return materialize(jnp.sum(matrix * x, axis=1)) if matrix.shape[1] <= SHORT else matrix @ x
-
-
-def weighted_gram(rows: jax.Array, weights: jax.Array) -> jax.Array:
-    """`rows @ diag(weights) @ rows.T` (m, m), of rows (m, n).
-
-    On lanes as a loop over columns: weighted rows, and transposed ones, would be copies that take as long as it does.
-    A dual arm's search on 32 lanes, of 12 rows and 15 columns, takes 0.88 of the time so.
-    """
-    count = weights.size
-    if is_alone() or count <= COLUMNS_A_TURN:
-        return (rows * weights) @ rows.T
-    turns = max(2, -(-(count - 1) // COLUMNS_A_TURN))
-    share = (count - 1) // turns
-    first = count - turns * share
-
-    def with_column(total: jax.Array, k: Any) -> jax.Array:
-        column = entry(rows, k, 1)
-        return total + (entry(weights, k) * column)[:, None] * column
-
-    def turn(total: jax.Array, k: jax.Array) -> tuple[jax.Array, None]:
-        return functools.reduce(with_column, (k + i for i in range(share)), total), None
-
-    start = functools.reduce(with_column, range(first), jnp.zeros((rows.shape[0],) * 2, rows.dtype))
-    return lax.scan(turn, start, jnp.arange(first, count, share))[0]
 
 
 def set_rows(x: jax.Array, places: Sequence[int], rows: jax.Array) -> jax.Array:
