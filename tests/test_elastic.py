@@ -87,7 +87,7 @@ def test_an_elastic_velocity_limit_is_passed_by_the_least_that_a_constraint_need
     yielding = Elastic(NoRows(), name="none"), Elastic(VelocityLimit(1.0), penalty=1.0, name="speed")
     problem = dataclasses.replace(reaching(ways), limits=(ConfigurationLimit(), *yielding))
     taken = jaxik.step(problem, BENT, 0.01)
-    assert taken.yielded["none"].shape == (2, 0)
+    assert taken.yielded["none"].shape == (2, 0) and taken.yielded["speed"].shape == (2, arm().nv)
     assert np.all(np.asarray(taken.status) == Status.CONVERGED)
     beyond = np.asarray(taken.yielded["speed"])
     np.testing.assert_array_equal(beyond[0], 0)
