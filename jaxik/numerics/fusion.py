@@ -2,26 +2,24 @@
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 
 def materialize_mask(condition: jax.Array) -> jax.Array:
-    """The same condition, through the square root of zero or one.
-
-    XLA fuses the computation of a condition with the selection, and repeats it for each selected entry; operations that
-    it considers expensive, such as roots, it does not repeat.
-    """
-    return jnp.sqrt(condition.astype(jnp.float32)) > 0.5
+    """The same condition, computed once and not for each entry that it selects."""
+    return materialize(condition.astype(jnp.float32)) > 0.5
 
 
 def materialize(x: jax.Array) -> jax.Array:
-    """The same numbers, through a division, which XLA does not repeat either; so are tangents and cotangents."""
+    """The same numbers, through a division by one, as XLA repeats no division; so are tangents and cotangents."""
     return _materialize.bind(x)
 
 
 def _through_division(x: jax.Array) -> jax.Array:
-    return x / jnp.maximum(jnp.minimum(x, 0.5), 1)
+    """`x` over a one that XLA takes for two where `x` is less than itself. LLVM does not: no instruction is left."""
+    return x / lax.select(lax.lt(x, x), lax.full_like(x, 2), lax.full_like(x, 1))
 
 
 # A primitive, since a division of tangents by what depends on these has no transpose, and a division by what all
@@ -35,8 +33,5 @@ batching.defvectorized(_materialize)
 
 
 def divide_once(x: jax.Array, unit: jax.Array) -> jax.Array:
-    """`x / unit` for a unit () that all entries share, computed once.
-
-    XLA would multiply by its inverse, again in each consumer; a divisor for each entry prevents that.
-    """
-    return x / (unit + 0 * x)
+    """`x / unit` for a unit () that all entries share, inverted once: XLA would do so again for each entry."""
+    return materialize(x * materialize(1 / unit))

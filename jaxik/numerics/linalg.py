@@ -187,7 +187,8 @@ def _eliminated(rows: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
             row = materialize(row)
             pivot = entry(row, k)
             # The pivot row itself becomes its multiple with a leading one.
-            changes.append((materialize(jnp.where(place == k, 1 - 1 / pivot, column / pivot)), row))
+            inverse = materialize(1 / pivot)
+            changes.append((materialize(jnp.where(place == k, 1 - inverse, column * inverse)), row))
             smallest = jnp.minimum(smallest, pivot)
         for factor, row in changes:
             rows = rows - factor[:, None] * row
