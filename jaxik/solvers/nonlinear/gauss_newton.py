@@ -97,9 +97,9 @@ def damped_least_squares(
         gram = jnp.tensordot(jacobian * square, jacobian, (1, 1))
         dual, pivot = solve(gram + damping * unit_matrix(rows, dtype=residual.dtype), residual)
         return -square * (dual @ jacobian), pivot
-    scaled = jacobian * scale
-    gram = scaled.T @ scaled + damping * unit_matrix(columns, dtype=residual.dtype)
-    inner, pivot = solve(gram, -residual @ scaled)
+    # J'J by itself, and scaled then: both passes of `solve_in_box` have it in common.
+    gram = scale[:, None] * (jacobian.T @ jacobian) * scale + damping * unit_matrix(columns, dtype=residual.dtype)
+    inner, pivot = solve(gram, -scale * (residual @ jacobian))
     return scale * inner, pivot
 
 
