@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from jaxik.kinematics.forward import Kinematics
 from jaxik.numerics.constants import unit_matrix
+from jaxik.numerics.fusion import materialize
 from jaxik.numerics.linalg import largest, solve_positive
 from jaxik.problem.problem import Level
 from jaxik.solvers.nonlinear import watchdog
@@ -68,7 +69,8 @@ def _expand(prepared: Formulation, kin: Kinematics, found: Rows, level: Level) -
     limits, moving = limits_at(prepared, kin.q), prepared.moving
     gradient, hessian = quadratic_model(prepared, kin, found, level)
     hessian = to_box(moving, limits, to_box(moving, limits, hessian).T)
-    hessian = hessian + box_curvature(prepared.robot, moving, kin.q, limits, gradient)
+    # Once: else each model that it may become, that of the state and that of relaxed steps, would compute it again.
+    hessian = materialize(hessian + box_curvature(prepared.robot, moving, kin.q, limits, gradient))
     return QuadraticModel(to_box(moving, limits, gradient), hessian)
 
 
