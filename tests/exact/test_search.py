@@ -127,7 +127,7 @@ def test_a_million_targets_take_less_than_half_a_kilobyte_each() -> None:
 def test_wider_lanes_of_an_accelerator_change_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = found()
     monkeypatch.setattr(devices, "accelerated", lambda: True)
-    assert devices.lanes_for(128, 10**6) == 131072 and devices.lanes_for(128, 3000) == 4096
+    assert devices.lanes_for(128, 10**6) == 65536 and devices.lanes_for(128, 3000) == 4096
     jax.clear_caches()
     wide = search(planar(jnp.tile(planar_targets(), (100, 1))), jax.random.key(0))
     np.testing.assert_array_equal(wide.status[:6], whole.status)
