@@ -44,3 +44,30 @@ def test_an_element_does_not_depend_on_its_neighbours() -> None:
     order = np.random.default_rng(1).permutation(MANY)
     shuffled = jax.device_get(solve(problem(targets()[order])))
     chex.assert_trees_all_equal(shuffled, jax.tree.map(lambda x: x[order], batched(MANY)))  # bitwise
+
+
+@exhaustive
+@pytest.mark.parametrize(
+    ("name", "frames"),
+    [
+        ("panda", ["tcp"]),
+        ("ur5e", ["tcp"]),
+        ("dual_arm", ["left_tcp", "right_tcp"]),
+        ("humanoid", ["left_hand", "right_hand", "left_foot", "right_foot"]),
+    ],
+)
+def test_the_same_problem_has_the_same_answer_on_every_lane(name: str, frames: list[str]) -> None:
+    """LLVM writes vectors of a kernel out one by one, and where its limits end, in the middle of one, rounds otherwise.
+
+    So did lanes 16 to 31 and 96 to 111 of 128 on an AMD EPYC with vectors of 512 bits, in 3 of 40 solves of a Panda.
+    """
+    robot = jaxik.load_robot(name).astype(jnp.float32)
+    lanes, (goals, starts) = 128, (robot.sample(jax.random.key(k), (64,)) for k in (3, 5))
+
+    def everywhere(x: jax.Array) -> jax.Array:
+        return jnp.repeat(x, lanes, axis=0)
+
+    poses = {frame: robot.frame_pose(goals, frame) for frame in frames}
+    tasks = {f: FrameTask(robot.frame(f), jax.tree.map(everywhere, pose)) for f, pose in poses.items()}
+    q = solve(Problem(robot, tasks), everywhere(starts)).q.reshape(len(goals), lanes, -1)
+    np.testing.assert_array_equal(q, jnp.broadcast_to(q[:, :1], q.shape))
