@@ -220,32 +220,73 @@ def add_joint_rows(kin: Kinematics, partials: dict[Any, Any], total: Any) -> Any
     return total
 
 
-def default_second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
-    """Differentiate the residual by the few displacements of what it reads, never through the kinematics.
+class SecondOrder(NamedTuple):
+    """What the second derivative of a task is made of, or, of several tasks, with a leading axis.
 
-    With f and K the first and second derivative by these, and M their Jacobian by the degrees of freedom, the result is
-    M' K M plus f times the second derivative of the kinematics, a cross product for each pair of joints.
+    Attributes:
+      motions: Jacobians (k, nv) of what the residual reads.
+      forces: of each of these its weight (k,) in the first derivative; None for the tangent, which is its own motion.
+      stiffness (sum of k, sum of k): the second derivative by all of them, or None where it is zero.
+      rest (nv, nv): a second derivative along `integrate`, or None.
     """
+
+    motions: tuple[jax.Array, ...] = ()
+    forces: tuple[jax.Array | None, ...] = ()
+    stiffness: jax.Array | None = None
+    rest: jax.Array | None = None
+
+
+def second_order(task: Task, robot: Robot, kin: Kinematics, multipliers: Any, exact: bool = False) -> SecondOrder:
+    """What the second derivative of a task is made of: one of its own is all of it.
+
+    By `exact` as derivatives of solutions take it.
+    """
+    cls = type(task)
+    if exact and cls.exact_second_derivative is not Task.exact_second_derivative:
+        return SecondOrder(rest=task.exact_second_derivative(robot, kin, multipliers))
+    if cls.second_derivative is not Task.second_derivative:
+        return SecondOrder(rest=task.second_derivative(robot, kin, multipliers))
+    return _by_what_it_reads(task, robot, kin, multipliers)
+
+
+def _by_what_it_reads(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> SecondOrder:
+    """Differentiate the residual by the few displacements of what it reads, never through the kinematics."""
     cls = type(task)
     if (
         cls.jacobian is not Task.jacobian
         and cls.weighted_hessian is Task.weighted_hessian
         and cls.partials is Task.partials
     ):
-        return _through_kinematics(task, robot, kin, multipliers)
+        return SecondOrder(rest=_through_kinematics(task, robot, kin, multipliers))
     forces, stiffness = task.weighted_hessian(robot, kin, multipliers)
+    if list(forces) == ["q"]:
+        return SecondOrder(rest=stiffness)
+    motions = tuple(_motion(kin, key) for key in forces)
+    return SecondOrder(motions, tuple(None if key == "q" else force for key, force in forces.items()), stiffness)
+
+
+def second_derivative_of(kin: Kinematics, found: SecondOrder) -> jax.Array:
+    """The second derivative (nv, nv) of a task, or the sum of several tasks', whose parts have a leading axis.
+
+    With f and K the first and second derivative by what a residual reads, and M its Jacobian by the degrees of freedom,
+    it is M' K M plus f times the second derivative of the kinematics, a cross product for each pair of joints.
+    """
     total = jnp.zeros((kin.nv, kin.nv), kin.q.dtype)
-    if list(forces) == ["q"]:  # the tangent is its own motion
-        return total if stiffness is None else stiffness
-    motions = {key: _motion(kin, key) for key in forces}
-    if stiffness is not None:
-        motion = jnp.concatenate(list(motions.values()))
-        total = motion.T @ (stiffness @ motion)
-        total = (total + total.T) / 2
-    for key, force in forces.items():
-        if key != "q":
-            total = total + kin.bending(motions[key], force)
+    if found.rest is not None:
+        total = total + found.rest.reshape(-1, kin.nv, kin.nv).sum(axis=0)
+    if found.stiffness is not None:
+        motion = jnp.concatenate(found.motions, axis=-2)
+        by_motion = motion.reshape(-1, kin.nv).T @ (found.stiffness @ motion).reshape(-1, kin.nv)
+        total = total + (by_motion + by_motion.T) / 2
+    for motion, force in zip(found.motions, found.forces, strict=True):
+        if force is not None:
+            total = total + kin.bending(motion, force)
     return total
+
+
+def default_second_derivative(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:
+    """The second derivative (nv, nv) of one task by what it reads."""
+    return second_derivative_of(kin, _by_what_it_reads(task, robot, kin, multipliers))
 
 
 def _through_kinematics(task: Task, robot: Robot, kin: Kinematics, multipliers: Any) -> jax.Array:

@@ -20,7 +20,7 @@ from jaxik.solvers.nonlinear.box import Box, from_box
 from jaxik.solvers.nonlinear.elastic_joints import ElasticJoints, with_elastic_joints
 from jaxik.solvers.nonlinear.hard_constraint import HardConstraint
 from jaxik.solvers.nonlinear.slack_variables import with_slack
-from jaxik.tasks.base import Task
+from jaxik.tasks.base import SecondOrder, Task, second_derivative_of, second_order
 from jaxik.tasks.dependencies import Reading, reading
 from jaxik.tasks.grouping import Group, groups, map_tasks, vmap_group
 from jaxik.tasks.weights import pairs, row_weights, weighted_rows
@@ -269,21 +269,22 @@ def curvature_of(
     """Second derivative (nv, nv) of cotangent . residual along `integrate`, of weighted residuals (m,) by groups."""
     total, start = jnp.zeros((robot.nv, robot.nv), kin.q.dtype), 0
 
-    def of_task(task: Task, kin: Kinematics, cotangent: jax.Array) -> jax.Array:
+    def of_task(task: Task, kin: Kinematics, cotangent: jax.Array) -> SecondOrder:
         weights, structure = jax.tree.flatten(row_weights(task, task.residual(robot, kin)))
         ends = list(itertools.accumulate((w.size for w in weights), initial=0))
         parts = [
             w * cotangent[a:b].reshape(w.shape) for w, (a, b) in zip(weights, itertools.pairwise(ends), strict=True)
         ]
-        second_derivative = task.exact_second_derivative if exact else task.second_derivative
-        return second_derivative(robot, kin, jax.tree.unflatten(structure, parts))
+        return second_order(task, robot, kin, jax.tree.unflatten(structure, parts), exact)
 
     for group in groups(tasks):
         first, count = group.tasks[0], len(group.tasks)
         residual = jax.eval_shape(lambda first=first: first.residual(robot, kin))
         size = sum(x.size for x in jax.tree.leaves(residual))
         parts = cotangent[start : start + count * size].reshape(count, size)
-        total = total + jnp.sum(vmap_group(of_task, group, kin, parts), axis=0)
+        found = vmap_group(of_task, group, kin, parts)
+        # Of several frames one cross product for each pair of joints, and not one for each frame.
+        total = total + second_derivative_of(kin, found if count > 1 else jax.tree.map(lambda x: x[0], found))
         start += count * size
     return total
 
