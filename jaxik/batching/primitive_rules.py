@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from jaxik.batching import devices
+from jaxik.numerics.fusion import materialize
 
 # Contractions up to this many terms are unrolled into one chain of multiply-adds. Longer ones are a loop over terms: a
 # chain would be fused into, and recomputed for, each of its consumers, and a product with a reduction goes through
@@ -198,6 +199,9 @@ def _dot_general(eqn: Any, inputs: list[Batched], size: int) -> list[Batched]:
             total = lax.add(total, product(first + turn * share + k))
         return total
 
+    # The first terms stand outside of the loop: XLA would compute their factors again for each entry of the result.
+    if all(free) and jnp.issubdtype(dtype, jnp.floating):
+        lhs, rhs = (materialize(x) if i.mapped else x for x, i in zip((lhs, rhs), inputs, strict=True))
     start = functools.reduce(lax.add, map(product, range(first)))
     return [Batched(lax.fori_loop(0, turns, add, start), True)]
 

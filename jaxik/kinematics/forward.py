@@ -140,12 +140,12 @@ class Kinematics:
             first; of several points or frames the sum is returned.
           force (*n, 3) or (*n, 6): on position and rotation.
         """
-        swung = _swung(motion[..., :3, :], force[..., :3]).reshape(-1, 3, self.nv).sum(axis=0)
+        swung = materialize(_swung(motion[..., :3, :], force[..., :3]).reshape(-1, 3, self.nv).sum(axis=0))
         pairs = self.angular.T @ swung
         upper = pairs
         if motion.shape[-2] == 6:
             own = motion[..., 3:, :]
-            moment = _swung(own, 0.5 * force[..., 3:])
+            moment = materialize(_swung(own, 0.5 * force[..., 3:]))
             upper = upper + own.reshape(-1, self.nv).T @ moment.reshape(-1, self.nv)
         nearer, same = self.joint_order()
         half = materialize(jnp.where(nearer, upper, jnp.where(same, 0.5 * pairs, 0)))
@@ -200,12 +200,12 @@ class Kinematics:
 def _swung(motion: jax.Array, force: jax.Array) -> jax.Array:
     """The cross product of each column of motion (*n, 3, nv) with force (*n, 3)."""
     columns = jnp.moveaxis(motion, -2, 0)
-    # Both once, and not for each column and row. A kernel that repeats the force hoists what fits into LLVM's limits:
-    # the rest, in some of the lanes only, then rounds otherwise (vectors of 512 bits).
+    # Once, and not for each column. A kernel that repeats it hoists what fits into LLVM's limits: the rest, in some of
+    # the lanes only, then rounds otherwise (vectors of 512 bits).
     force = materialize(jnp.moveaxis(force, -1, 0))[..., None]
     # Once around and on, not as in `lie.cross`: what is computed for either turn would be a kernel for each.
     columns, force = (jnp.concatenate([x, x[:2]]) for x in (columns, force))
-    return jnp.moveaxis(materialize(columns[1:4] * force[2:] - columns[2:] * force[1:4]), 0, -2)
+    return jnp.moveaxis(columns[1:4] * force[2:] - columns[2:] * force[1:4], 0, -2)
 
 
 def forward(constants: Segments, q: jax.Array) -> Kinematics:
